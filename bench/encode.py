@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A part of speed.py: what codes of kept values cost: one training step on two threads with
-memory.encode none and each code, in fp32, in turns. GPT-2 with ReLU has both kinds of codes, VGG-16
-also those of pools. Then the encoders' and decoders' bytes per second beside memory's."""
+memory.encode none and each code, in fp32, in turns. GPT-2 with ReLU has both kinds of codes,
+convolutional networks also those of pools. Then the encoders' and decoders' bytes per second beside
+memory's."""
 import json
 
 import common
@@ -12,6 +13,8 @@ import train_step
 CHOICES = ("none", "lossless", "fp16", "fp10", "fp8")
 # Most of `none`'s time (the overhead of Jain et al. 2018 is 4% on average, 7% at most).
 WANTED = {"lossless": 1.05, "fp16": 1.08, "fp10": 1.08, "fp8": 1.08}
+NETWORKS = {"vgg-16": convnets.SHAPES["vgg-16"],
+            "resnet-50": dict(architecture="resnet", weight_layers=50)}
 KERNELS = ("encode_bits", "decode_bits", "encode_sparse", "decode_sparse", "encode_places",
            "decode_places", "encode_narrow", "decode_narrow")
 OF_MEMORY = 0.6  # least share of memory's rate
@@ -20,8 +23,9 @@ OF_MEMORY = 0.6  # least share of memory's rate
 def run(bench):
     for name in bench.shapes_of({"gpt2-124m": 1, "gpt2-6x384": 1}):
         measure(bench, name)
-    if not bench.shapes or "vgg-16" in bench.shapes:
-        measure_vgg(bench)
+    for name, shape in NETWORKS.items():
+        if not bench.shapes or name in bench.shapes:
+            measure_network(bench, name, shape)
     measure_kernels(bench)
 
 
@@ -34,13 +38,12 @@ def measure(bench, name):
     take_turns(bench, name, keys, shape["batch"] * shape["length"])
 
 
-def measure_vgg(bench):
+def measure_network(bench, name, shape):
     batch, steps = 2 if bench.quick else convnets.BATCH, bench.warmup + bench.steps
-    report.title(f"Codes of kept values: VGG-16, batch {batch} of {convnets.SIDE} x "
+    report.title(f"Codes of kept values: {name}, batch {batch} of {convnets.SIDE} x "
                  f"{convnets.SIDE}, {train_step.THREADS} threads")
     images = convnets.write_images(bench)
-    take_turns(bench, "vgg-16", convnets.keys_of(convnets.SHAPES["vgg-16"], images, batch, steps),
-               batch)
+    take_turns(bench, name, convnets.keys_of(shape, images, batch, steps), batch)
 
 
 def take_turns(bench, name, keys, samples):

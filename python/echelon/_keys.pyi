@@ -558,7 +558,7 @@ Keys = TypedDict("Keys", {
     "memory.encode": Literal["none", "lossless", "fp16", "fp10", "fp8"],
     # memory.encode = fp16 or fp10: also encode the inputs of norms
     "memory.encode_norms": bool,
-    # memory.encode = lossless: room for non-zeros, as a share of a ReLU's outputs
+    # memory.encode = lossless: room for non-zeros, as a share of a ReLU's outputs; 0: as measured
     "memory.encode_density": float,
     # folder of the checkpoints; auto: log.directory/checkpoints
     "checkpoint.directory": str | os.PathLike[str],

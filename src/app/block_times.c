@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+#include "app/codes.h"
 #include "base/clock.h"
 #include "config/strategy.h"
 #include "schedule/costs.h"
@@ -122,6 +123,7 @@ typedef struct measurement {
     ech_corpus *data;
     ech_loader *loader;
     ech_measured_times times;
+    double *density;   /* [blocks]: ech_profile_block.density */
     double ran, given; /* seconds of the lists; seconds in which the compute lane had a processor */
 } measurement;
 
@@ -152,12 +154,14 @@ static ech_status open_alone(measurement *m, const ech_design *run, ech_comm *al
     ech_exec_set_loader(m->session.exec, ECH_TRAIN, m->loader);
     ech_exec_record(m->session.exec, true);
     ech_measured_times_create(m->design.model, &m->times);
+    m->density = ech_calloc(m->design.model->block.n, sizeof *m->density);
     return ech_exec_run(m->session.exec, ECH_LIST_INIT, 0);
 }
 
 static void close_alone(measurement *m)
 {
     ech_measured_times_free(&m->times);
+    free(m->density);
     ech_loader_destroy(m->loader);
     ech_session_destroy(&m->session);
     ech_corpus_close(m->data);
@@ -183,6 +187,7 @@ static ech_status time_steps(measurement *m, int64_t steps)
     for (int64_t step = 0; step <= steps; step++) {
         double given = ech_clock_mine();
         ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, step));
+        ech_code_metrics_raise(plan->model, ech_exec_readings(exec)->reports, m->density);
         if (step == 0) continue;
         const ech_exec_times *t = ech_exec_get_times(exec);
         ech_measured_times_add(&m->times, plan, t->begins, t->ends);
@@ -276,14 +281,23 @@ static ech_profile *summarize(measurement *m, const ech_config *run)
     ECH_FREED_TEXT describes = {0};
     ech_profile *profile = ech_measured_times_profile(&m->times, ech_plan_ways(m->session.plan));
     count_bytes(m->session.plan, profile);
+    for (int b = 0; b < profile->blocks; b++) profile->block[b].density = m->density[b];
     if (m->given < m->ran) profile->processor_share = m->given / m->ran;
     ech_profile_describe(run, &describes);
     profile->model = ech_strdup(describes.at);
     return profile;
 }
 
+static ech_status fold_densities(ech_group *world, ech_profile *profile)
+{
+    ECH_FREED double *density = ech_profile_densities(profile);
+    ECH_TRY(ech_group_fold(world, ECH_FOLD_MAX, density, profile->blocks));
+    for (int b = 0; b < profile->blocks; b++) profile->block[b].density = density[b];
+    return ECH_OK;
+}
+
 /* Combines the ranks' profiles: the mean of each time, rank 0's link, the worst spread and
- * processor share. */
+ * processor share, the largest densities. */
 static ech_status average(ech_group *world, ech_profile *profile)
 {
     double *link[] = {&profile->bandwidth, &profile->latency};
@@ -304,6 +318,7 @@ static ech_status average(ech_group *world, ech_profile *profile)
     for (int i = 0; i < 2; i++) all[n + i] = ech_group_index(world) == 0 ? *link[i] : 0;
     ECH_TRY(ech_group_fold(world, ECH_FOLD_SUM, all, n + 2));
     ECH_TRY(ech_group_fold(world, ECH_FOLD_MAX, worst, 2));
+    ECH_TRY(fold_densities(world, profile));
     for (int i = 0; i < n; i++) *times[i] = all[i];
     for (int i = 0; i < 2; i++) *link[i] = all[n + i];
     profile->spread = worst[0];

@@ -16,6 +16,8 @@ typedef struct ech_code_metrics {
 
 /* Computes them from ech_readings.reports. */
 ech_code_metrics ech_code_metrics_of(const ech_model *model, const double *reports);
+/* Raises density[b], [blocks], to the share of non-zeros in the sparse codes of block b. */
+void ech_code_metrics_raise(const ech_model *model, const double *reports, double *density);
 /* Appends the keys of a line of metrics.jsonl; nothing without sparse codes. */
 void ech_code_metrics_json(const ech_code_metrics *metrics, ech_text *json);
 

@@ -10,6 +10,7 @@
 #define ECH_KERNEL_CODES_H
 
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Columns of a run of a sparse code: their numbers fit into one byte. */
@@ -31,6 +32,13 @@ static inline int64_t ech_code_bytes(int bits, int64_t n)
 {
     if (bits < 8) return (n * bits + 7) / 8;
     return bits == 10 ? (n + ECH_CODE_THIRDS - 1) / ECH_CODE_THIRDS * 4 : n * (bits / 8);
+}
+
+/* The share of non-zeros from which a sparse code of a ReLU's output, with the bits of the ReLU's
+ * input, saves no memory. bytes: of a number. */
+static inline double ech_code_densest(size_t bytes)
+{
+    return ((double)bytes - 1.0 / 8 - 4.0 / ECH_CODE_RUN) / ((double)bytes + 1);
 }
 
 static inline int ech_code_mantissa(int bits)

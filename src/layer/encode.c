@@ -28,6 +28,11 @@ static int bits_of(const ech_block *block)
                                        : 0;
 }
 
+static bool has_sparse(const ech_block *block)
+{
+    return block->options.encode == ECH_ENCODE_LOSSLESS && block->options.encode_density < 1;
+}
+
 static ech_need needs_in(const ech_block *block, const ech_node *node)
 {
     bool is_norm = node->layer->needs_in == ECH_NEED_10_BITS;
@@ -125,10 +130,10 @@ bool ech_block_has_zeros(const ech_block *block, int value)
 
 /* True if the node is a ReLU that alone reads its input 0. Then its output is kept itself, not
  * recomputed. If its input is recomputed (a norm's output), so is the output: nothing more is kept
- * than what the norm's B reads. */
+ * than what the norm's B reads. Without a code for its output a ReLU is a cheap layer as any. */
 static bool is_rectifier(const ech_block *block, const ech_node *node)
 {
-    if (!is_relu(node)) return false;
+    if (!is_relu(node) || !(has_sparse(block) || bits_of(block))) return false;
     const ech_node *before = maker_of(block, node->in[0]);
     if (before && ech_node_is_cheap(block, before)) return false;
     int readers = 0;
@@ -152,7 +157,9 @@ static ech_kept code_of(const ech_block *block, int value)
     bool rectified = is_rectifier(block, maker);
     if (maker && !rectified && ech_node_is_cheap(block, maker)) return ECH_KEPT_STORED;
     if (need == ECH_NEED_SIGN) return ECH_KEPT_BITS;
-    if (!bits) return ech_block_has_zeros(block, value) ? ECH_KEPT_SPARSE : ECH_KEPT_STORED;
+    if (!bits)
+        return has_sparse(block) && ech_block_has_zeros(block, value) ? ECH_KEPT_SPARSE
+                                                                      : ECH_KEPT_STORED;
     /* A gathered value has the numbers of its shards. */
     while (maker && maker->layer->exchange.kind != ECH_COLLECTIVE_NONE)
         maker = maker_of(block, maker->in[0]);

@@ -326,7 +326,8 @@ typedef struct ech_block_options {
     bool invert; /* R recomputes everything in a block with inputs and outputs from its outputs */
     int encode;  /* how kept values are encoded: a choice of memory.encode */
     bool encode_norms;     /* inputs of norms, too */
-    double encode_density; /* room for non-zeros in sparse codes, as a share of the elements */
+    double encode_density; /* room for non-zeros in sparse codes, as a share of the elements; 1: the
+                              block has no sparse codes */
 } ech_block_options;
 
 typedef ECH_LIST(ech_block_call) ech_program;

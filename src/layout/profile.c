@@ -123,6 +123,28 @@ ech_status ech_profile_check(const ech_profile *profile, const ech_config *confi
     return ECH_OK;
 }
 
+double *ech_profile_densities(const ech_profile *profile)
+{
+    if (!profile) return NULL;
+    double *density = ech_calloc((size_t)profile->blocks, sizeof *density);
+    for (int b = 0; b < profile->blocks; b++) density[b] = profile->block[b].density;
+    return density;
+}
+
+ech_status ech_profile_check_density(const ech_profile *profile, const ech_config *config)
+{
+    double room = config->memory.encode_density;
+    if (room <= 0 || config->memory.encode != ECH_ENCODE_LOSSLESS) return ECH_OK;
+    for (int b = 0; b < profile->blocks; b++)
+        if (profile->block[b].density > room)
+            return ech_config_complain(config, "memory.encode_density",
+                                       "is below the %.3g that parallel.profile measured in block "
+                                       "%d, which would spill in every step; remove this key, and "
+                                       "each block has the room that was measured",
+                                       profile->block[b].density, b);
+    return ECH_OK;
+}
+
 int64_t ech_profile_micro_batch(const ech_profile *profile)
 {
     const char *at = profile->model ? strstr(profile->model, " b=") : NULL;
@@ -155,8 +177,10 @@ static void append_block(const ech_profile_block *cost, int block, ech_text *out
     for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++) append_times(cost, phase, out);
     ech_text_append(out,
                     ", \"activation_bytes\": %" PRId64 ", \"boundary_bytes\": %" PRId64
-                    ", \"parameter_bytes\": %" PRId64 "}",
+                    ", \"parameter_bytes\": %" PRId64,
                     cost->activation_bytes, cost->boundary_bytes, cost->param_bytes);
+    append_real(", \"density\": ", cost->density, out);
+    ech_text_append(out, "}");
 }
 
 static bool print_profile(const ech_profile *profile, ech_text *out)
@@ -198,7 +222,7 @@ ech_status ech_profile_write(const ech_profile *profile, const char *path)
 enum { LARGEST_FILE = 64 << 20, MOST_BLOCKS = 1000000, SHORTEST_BLOCK = 200 };
 enum {
     KEYS = 11,
-    BLOCK_KEYS = 4 + ECH_PROFILE_PHASES,
+    BLOCK_KEYS = 5 + ECH_PROFILE_PHASES,
     BLOCK_COMMAS = BLOCK_KEYS + 2 * ECH_PROFILE_PHASES
 };
 
@@ -277,6 +301,7 @@ static ech_status take_block(const place *p, const json_t *object, ech_profile_b
     ECH_TRY(take_bytes(p, object, "activation_bytes", &out->activation_bytes));
     ECH_TRY(take_bytes(p, object, "boundary_bytes", &out->boundary_bytes));
     ECH_TRY(take_bytes(p, object, "parameter_bytes", &out->param_bytes));
+    ECH_TRY(take_real(p, object, "density", 1, &out->density));
     return check_keys(p, object, BLOCK_KEYS, "name");
 }
 

@@ -10,8 +10,8 @@
 #include "model/model.h"
 
 /* File format version. Version 1 stored times of block fragments; version 2 had no recompute
- * times. */
-enum { ECH_PROFILE_VERSION = 3 };
+ * times, version 3 no densities. */
+enum { ECH_PROFILE_VERSION = 4 };
 
 /* The measured phases: F, B and W without recomputation, and R by what it recomputes
  * (memory.recompute, memory.invert) in a block that is a segment of its own. */
@@ -32,6 +32,8 @@ typedef struct ech_profile_block {
     int64_t param_bytes; /* of its parameters; a tied one counts at its first block */
     double low[ECH_PROFILE_PHASES],
         high[ECH_PROFILE_PHASES]; /* seconds: first and third quartile */
+    double density; /* the largest share of non-zeros in a training step's values that have sparse
+                       codes; 0: none was counted */
 } ech_profile_block;
 
 typedef struct ech_profile {
@@ -67,5 +69,11 @@ ECH_DESTROY_AT(ech_profile, ech_profile_destroy)
  * run instead. */
 ech_status ech_profile_check(const ech_profile *profile, const ech_config *config,
                              const ech_model *model, const char *path);
+
+/* The blocks' densities, [blocks], for ech_model_create; NULL if profile is NULL. Release with
+ * free. */
+double *ech_profile_densities(const ech_profile *profile);
+/* Refuses a memory.encode_density below a block's measured density. */
+ech_status ech_profile_check_density(const ech_profile *profile, const ech_config *config);
 
 #endif

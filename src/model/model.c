@@ -197,6 +197,10 @@ static int norm_replicas_of(const ech_config *config)
     return (int)data;
 }
 
+/* Room for non-zeros in sparse codes where nothing was measured: inputs of a ReLU that are spread
+ * evenly around 0. */
+static const double usual_density = 0.5;
+
 static ech_block_options ways_of(const ech_config *config)
 {
     ECH_ASSERT(config->memory.recompute != ECH_RECOMPUTE_AUTO);
@@ -224,7 +228,8 @@ static ech_block_options ways_of(const ech_config *config)
         .invert = config->memory.invert == 1,
         .encode = (int)config->memory.encode,
         .encode_norms = config->memory.encode_norms == 1,
-        .encode_density = config->memory.encode_density};
+        .encode_density =
+            config->memory.encode_density > 0 ? config->memory.encode_density : usual_density};
 }
 
 bool ech_model_reads_texts(const ech_config *config)
@@ -277,12 +282,17 @@ bool ech_model_rotates(const ech_config *config, int64_t i)
            letter_at(config->model.rotary_layers, i) == 'R';
 }
 
-/* Per element of a ReLU's output: the bytes that its sparse code and the bits of its input leave
- * free, as a share of one non-zero's. */
 static double densest(const ech_config *config)
 {
-    double bytes = (double)ech_dtype_bytes(ech_model_types(config).compute);
-    return (bytes - 1.0 / 8 - 4.0 / ECH_CODE_RUN) / (bytes + 1);
+    return ech_code_densest(ech_dtype_bytes(ech_model_types(config).compute));
+}
+
+/* Room in the sparse codes of a block for a tenth more non-zeros than were measured; 1 (no sparse
+ * code) if the code would then save no memory. */
+static double room(double density, double densest)
+{
+    double most = density * 1.1;
+    return most < densest ? most : 1;
 }
 
 static bool is_encoder(const ech_layer *layer)
@@ -330,7 +340,8 @@ static ech_status check_codes(const ech_config *config, const ech_model *model)
     return ECH_OK;
 }
 
-static ech_status create(const ech_config *config, ech_block_options options, ech_model **out)
+static ech_status create(const ech_config *config, ech_block_options options, const double *density,
+                         ech_model **out)
 {
     const ech_family *family = ech_family_of(config);
     ECH_TRY(check(config));
@@ -363,6 +374,8 @@ static ech_status create(const ech_config *config, ech_block_options options, ec
     for (size_t i = 0; i < model->block.n; i++) {
         ech_block *block = model->block.at[i];
         block->frozen_below = frozen;
+        if (density && density[i] > 0)
+            block->options.encode_density = room(density[i], densest(config));
         ech_block_finish(block, model->param.at);
         /* Stages that only have a loss would have no forward. */
         ECH_ASSERT(ech_program_calls(block, ECH_FORWARD, ECH_TRAIN) > 0);
@@ -378,9 +391,9 @@ static ech_status create(const ech_config *config, ech_block_options options, ec
     return status;
 }
 
-ech_status ech_model_create(const ech_config *config, ech_model **out)
+ech_status ech_model_create(const ech_config *config, const double *density, ech_model **out)
 {
-    return create(config, ways_of(config), out);
+    return create(config, ways_of(config), density, out);
 }
 
 ech_status ech_model_create_whole(const ech_config *config, ech_model **out)
@@ -389,7 +402,7 @@ ech_status ech_model_create_whole(const ech_config *config, ech_model **out)
                                  .image = ech_model_image(config),
                                  .documents = config->data.document_mask == 1,
                                  .reversible = config->model.reversible == 1};
-    return create(config, options, out);
+    return create(config, options, NULL, out);
 }
 
 void ech_model_destroy(ech_model *model)

@@ -164,8 +164,11 @@ ech_sharding ech_model_sharding(const ech_config *config);
 /* The types that a configuration asks for. */
 ech_types ech_model_types(const ech_config *config);
 /* Builds the blocks of a resolved configuration. Errors: heads that are too wide, or no
- * multiple of the key/value heads; a sequence longer than the positions; the family's own. */
-ech_status ech_model_create(const ech_config *config, ech_model **out);
+ * multiple of the key/value heads; a sequence longer than the positions; the family's own.
+ *
+ * density, [blocks]: the measured share of non-zeros in outputs of ReLUs, for memory.encode_density
+ * = 0; 0: of this block none is known. NULL: of no block. */
+ech_status ech_model_create(const ech_config *config, const double *density, ech_model **out);
 /* The same, unsharded: as if all keys of parallel and memory had their defaults. For code that
  * needs blocks and parameters before the layout has checked that the model can be sharded. */
 ech_status ech_model_create_whole(const ech_config *config, ech_model **out);

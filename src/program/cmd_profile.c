@@ -44,6 +44,19 @@ static void print_times(const char *name, const double seconds[ECH_PROFILE_PHASE
     printf(" %6.1f %%", 100 * spread);
 }
 
+/* The share of non-zeros that sparse codes need room for; nothing without such codes. */
+static void print_densities(const ech_profile *profile)
+{
+    double least = 1, most = 0;
+    for (int b = 0; b < profile->blocks; b++) {
+        double density = profile->block[b].density;
+        if (density > 0 && density < least) least = density;
+        if (density > most) most = density;
+    }
+    if (most > 0)
+        printf("\nsparse codes: %.3f to %.3f of a block's values are not zero", least, most);
+}
+
 /* A line per block, also where neighbours cost the same. */
 static void print_profile(const ech_profile *profile, const ech_model *model, const char *path)
 {
@@ -69,6 +82,7 @@ static void print_profile(const ech_profile *profile, const ech_model *model, co
                1e6 * profile->latency);
     else
         printf("; messages: not measured, with one rank");
+    print_densities(profile);
     printf("\nwritten to %s; use it with parallel.profile=%s\n", path, path);
 }
 

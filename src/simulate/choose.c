@@ -92,7 +92,8 @@ static ech_status try_proposal(const chooser *c, const ech_proposal *proposal, t
     t->seconds = proposal->seconds;
     ech_layout_take(config, proposal);
     ECH_TRY(ech_layout_resolve(config, c->model, c->world, &c->filter));
-    ECH_TRY(ech_model_create(config, &t->model));
+    ECH_FREED double *density = ech_profile_densities(c->profile);
+    ECH_TRY(ech_model_create(config, density, &t->model));
     ECH_TRY(ech_layout_create(config, t->model, ech_schedule_placement(c->choice), c->world,
                               &t->layout));
     ECH_TRY(ech_schedule_create(config, c->choice, t->layout, &t->schedule));

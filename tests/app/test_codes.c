@@ -5,6 +5,10 @@
  * alone. Every layout passes verification. probes/bits.c of the lattice compares narrow codes with
  * and without recomputation and offload.
  */
+#include <math.h>
+#include <unistd.h>
+
+#include "app/block_times.h"
 #include "app/codes.h"
 #include "app/grid_run.h"
 #include "kernel/codes.h"
@@ -99,7 +103,7 @@ static ech_status train_rank(ech_comm *comm, const ech_design *design, void *con
 
 static trained train(const char *words)
 {
-    char all[300];
+    char all[900];
     trained out = {0};
     snprintf(all, sizeof all,
              RELU "precision.compute=fp32 training.micro_batch_size=2 "
@@ -154,6 +158,74 @@ TEST(narrow_codes_change_gradients_alone)
     }
 }
 
+static void check_refused(const char *family, const char *words, const char *why)
+{
+    ech_design design = {0};
+    ech_config *config = grid_config_of(family, "run", words);
+    ech_status status =
+        config ? ech_design_create(config, fixture_tokenizer, 1, 1, &design) : ECH_EUSAGE;
+    if (status == ECH_OK || !strstr(ech_last_error(), why))
+        fail_msg("%s: %s, not \"%s\"", words, ech_last_error(), why);
+    ech_config_destroy(config);
+}
+
+/* ---- room that was measured ---- */
+
+static ech_status measure_rank(ech_comm *comm, const ech_design *design, void *out)
+{
+    return ech_measure_blocks(design, comm, 1, out);
+}
+
+/* Blocks 1 and 2 are layers, each with one ReLU; their neighbours have none. */
+static ech_profile *measured(const char *words)
+{
+    ech_profile *profile = NULL;
+    ech_config *config = grid_config("gpt2", words);
+    assert_int_equal(fixture_run(config, 1, measure_rank, &profile), ECH_OK);
+    ech_config_destroy(config);
+    assert_int_equal(profile->blocks, LAYERS + 2);
+    return profile;
+}
+
+#define MEASURED                                                                                   \
+    RELU "precision.compute=fp32 training.micro_batch_size=2 training.global_batch_size=4 "        \
+         "memory.encode=lossless "
+
+/* A tenth more than in the profile; a block too dense for a code keeps its ReLU's input. */
+TEST(a_profile_makes_room)
+{
+    char path[300], with[600], below[700];
+    snprintf(path, sizeof path, "%s/densities.json", fixture_folder);
+    snprintf(with, sizeof with, MEASURED "parallel.profile=%s", path);
+    snprintf(below, sizeof below, "%s memory.encode_density=0.01", with);
+    ech_profile *none = measured(RELU), *profile = measured(MEASURED);
+    for (int b = 0; b < profile->blocks; b++) {
+        bool layer = b > 0 && b <= LAYERS;
+        assert_true(none->block[b].density == 0);
+        assert_int_equal(profile->block[b].density > 0.02 && profile->block[b].density < 0.7,
+                         layer);
+        assert_int_equal(profile->block[b].density > 0, layer);
+    }
+    profile->block[2].density = 0.81; /* with a tenth more above 0.77, the most that pays in fp32 */
+    assert_int_equal(ech_profile_write(profile, path), ECH_OK);
+    grid_plans g = grid_plan("gpt2", with);
+    int64_t rows = g.plan[0]->list[ECH_LIST_TRAIN].extent.batch * ROWS;
+    int64_t room = (int64_t)ceil(1.1 * profile->block[1].density * F);
+    assert_int_equal(kept_bytes(g.plan[0], 1, ECH_KEPT_SPARSE), rows * (room * (4 + 1) + 4));
+    assert_int_equal(kept_bytes(g.plan[0], 2, ECH_KEPT_SPARSE), 0);
+    assert_int_equal(kept_bytes(g.plan[0], 2, ECH_KEPT_BITS), 0);
+    grid_plans_free(&g);
+    trained plain = train(""), coded = train(with + strlen(RELU));
+    assert_true(same_bits(&plain, &coded));
+    assert_true(coded.codes.sparse && coded.codes.spilled == 0);
+    ech_log_set_quiet(true);
+    check_refused("gpt2", below, "that parallel.profile measured in block 1");
+    ech_log_set_quiet(false);
+    unlink(path);
+    ech_profile_destroy(none);
+    ech_profile_destroy(profile);
+}
+
 /* ---- layouts ---- */
 
 #define LOSSLESS RELU "memory.encode=lossless memory.encode_density=0.45 "
@@ -187,17 +259,6 @@ TEST(every_layout_verifies)
 }
 
 /* ---- bad input ---- */
-
-static void check_refused(const char *family, const char *words, const char *why)
-{
-    ech_design design = {0};
-    ech_config *config = grid_config_of(family, "run", words);
-    ech_status status =
-        config ? ech_design_create(config, fixture_tokenizer, 1, 1, &design) : ECH_EUSAGE;
-    if (status == ECH_OK || !strstr(ech_last_error(), why))
-        fail_msg("%s: %s, not \"%s\"", words, ech_last_error(), why);
-    ech_config_destroy(config);
-}
 
 TEST(nothing_to_encode_is_an_error)
 {

@@ -74,6 +74,8 @@ static const decision decisions[] = {
     {"memory.encode", "lossless", "model.hidden_act = relu",
      "model.architecture=gpt2|model.hidden_act=relu", 0},
     {"memory.encode_norms", "true", "set memory.encode = fp16", "memory.encode=fp16", 0},
+    {"memory.encode_density", NULL, "set memory.encode = lossless",
+     "model.architecture=gpt2|model.hidden_act=relu|memory.encode=lossless", 0},
     /* of families of images */
     {"model.architecture", NULL, "required but not set: model.image_height", NULL, 0},
     {"data.crop_padding", NULL, "not read by", NULL, 0},

@@ -64,7 +64,7 @@ static inline ech_status sample_try(ech_config *config, ech_placement placement,
     if (status == ECH_OK) status = ech_layout_resolve(config, s->model, ranks, NULL);
     ech_model_destroy(s->model);
     s->model = NULL;
-    if (status == ECH_OK) status = ech_model_create(config, &s->model);
+    if (status == ECH_OK) status = ech_model_create(config, NULL, &s->model);
     if (status == ECH_OK)
         status = ech_layout_create(config, s->model, placement, ranks, &s->layout);
     return status;

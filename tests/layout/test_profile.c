@@ -39,6 +39,7 @@ static ech_profile_block costs[] = {
      .high = {1.0 / 3, 5e-324, 1e-7}},
     {.seconds = {1e9, 0.1, 1e-7, 1.0 / 7, 0.3, 3},
      .activation_bytes = 123456789,
+     .density = 1.0 / 3,
      .param_bytes = 4,
      .low = {1, 1.0 / 30, 1e-8, 0.1, 0.1, 1},
      .high = {1e9, 0.2, 1.0 / 3, 1, 0.7, 3}},
@@ -72,6 +73,7 @@ TEST(test_round_trip)
         assert_int_equal(have->block[i].activation_bytes, costs[i].activation_bytes);
         assert_int_equal(have->block[i].boundary_bytes, costs[i].boundary_bytes);
         assert_int_equal(have->block[i].param_bytes, costs[i].param_bytes);
+        assert_true(have->block[i].density == costs[i].density);
     }
     assert_true(have->update_seconds == want.update_seconds);
     assert_true(have->bandwidth == want.bandwidth);
@@ -120,13 +122,13 @@ TEST(test_what_is_not_written)
 }
 
 static const char whole[] =
-    "{\"version\": 3, \"echelon\": \"0.1.0\", \"model\": \"m\", \"busy\": false, \"spread\": 0.5, "
+    "{\"version\": 4, \"echelon\": \"0.1.0\", \"model\": \"m\", \"busy\": false, \"spread\": 0.5, "
     "\"processor_share\": 1, \"bandwidth\": 2, \"latency\": 1e-5, \"update_seconds_per_byte\": 0, "
     "\"other_seconds\": 7, \"blocks\": [{\"name\": \"a\", \"forward\": [1, 1, 1.5], "
     "\"backward_input\": [0, 2, 3], \"backward_weight\": [2, 3.5, 1e9], "
     "\"recompute_selective\": [0, 0.5, 0.5], \"recompute_full\": [0, 0.75, 1], "
     "\"invert\": [0, 0, 0], \"activation_bytes\": 4, \"boundary_bytes\": 5, \"parameter_bytes\": "
-    "6}]}";
+    "6, \"density\": 0.25}]}";
 
 TEST(test_what_is_read)
 {
@@ -146,6 +148,7 @@ TEST(test_what_is_read)
     assert_int_equal(have->block[0].activation_bytes, 4);
     assert_int_equal(have->block[0].boundary_bytes, 5);
     assert_int_equal(have->block[0].param_bytes, 6);
+    assert_true(have->block[0].density == 0.25);
     assert_true(have->bandwidth == 2 && have->latency == 1e-5 && have->update_seconds == 0);
     ech_profile_destroy(have);
 }
@@ -156,12 +159,12 @@ static const struct {
     ech_status status;
     const char *message;
 } changes[] = {
-    {"\"version\": 3", "\"version\": 2", ECH_EUNSUPPORTED,
-     "p: version 2, this program reads version 3; measure again"},
-    {"\"version\": 3, ", "", ECH_EINPUT, "'version' is no whole number"},
-    {"\"version\": 3", "\"version\": 3.0", ECH_EINPUT, "'version' is no whole number"},
+    {"\"version\": 4", "\"version\": 2", ECH_EUNSUPPORTED,
+     "p: version 2, this program reads version 4; measure again"},
+    {"\"version\": 4, ", "", ECH_EINPUT, "'version' is no whole number"},
+    {"\"version\": 4", "\"version\": 4.0", ECH_EINPUT, "'version' is no whole number"},
     {"\"echelon\": \"0.1.0\"", "\"echelon\": 1", ECH_EINPUT, "'echelon' is no text"},
-    {"\"echelon\": \"0.1.0\", ", "", ECH_EINPUT, "p: 10 keys where version 3 has 11"},
+    {"\"echelon\": \"0.1.0\", ", "", ECH_EINPUT, "p: 10 keys where version 4 has 11"},
     {"\"model\": \"m\"", "\"model\": [\"m\"]", ECH_EINPUT, "'model' is no text"},
     {"\"model\": \"m\"", "\"model\": \"\\u0000\"", ECH_EINPUT, "bad JSON"},
     {"\"bandwidth\": 2", "\"bandwidth\": -2", ECH_EINPUT, "p: 'bandwidth' is no number from 0"},
@@ -195,7 +198,9 @@ static const struct {
     {"_bytes\": 5", "_bytes\": -5", ECH_EINPUT, "'boundary_bytes' is no whole number from 0"},
     {"_bytes\": 6", "_bytes\": 1000000000001", ECH_EINPUT, "from 0 to 1000000000000"},
     {"_bytes\": 6", "_bytes\": 99999999999999999999", ECH_EINPUT, "bad JSON"},
-    {"\"name\": \"a\", ", "", ECH_EINPUT, "blocks[0]: 9 keys where version 3 has 10"},
+    {"_bytes\": 6, \"density\": 0.25", "_bytes\": 6", ECH_EINPUT, "'density' is no number from 0"},
+    {"\"density\": 0.25", "\"density\": 1.5", ECH_EINPUT, "'density' is no number from 0 to 1"},
+    {"\"name\": \"a\", ", "", ECH_EINPUT, "blocks[0]: 10 keys where version 4 has 11"},
     {"\"name\": \"a\"", "\"name\": 1", ECH_EINPUT, "blocks[0]: 'name' is no text"},
     {"\"name\": \"a\"", "\"name\": \"\xff\"", ECH_EINPUT, "bad JSON"},
     {"}]}", "}]} x", ECH_EINPUT, "bad JSON"},
@@ -253,16 +258,17 @@ TEST(test_many_blocks)
 {
     ech_text text = {0};
     ech_text_append(&text,
-                    "{\"version\":3,\"echelon\":\"\",\"model\":\"\",\"busy\":true,\"spread\":0,"
+                    "{\"version\":4,\"echelon\":\"\",\"model\":\"\",\"busy\":true,\"spread\":0,"
                     "\"processor_share\":0,\"bandwidth\":0,\"latency\":0,"
                     "\"update_seconds_per_byte\":0,\"other_seconds\":0,\"blocks\":[");
     for (int i = 0; i < 1000; i++)
-        ech_text_append(&text,
-                        "%s{\"name\":\"\",\"forward\":[0,0,0],\"backward_input\":[0,0,0],"
-                        "\"backward_weight\":[0,0,0],\"recompute_selective\":[0,0,0],"
-                        "\"recompute_full\":[0,0,0],\"invert\":[0,0,0],"
-                        "\"activation_bytes\":0,\"boundary_bytes\":0,\"parameter_bytes\":%d}",
-                        i ? "," : "", i % 10);
+        ech_text_append(
+            &text,
+            "%s{\"name\":\"\",\"forward\":[0,0,0],\"backward_input\":[0,0,0],"
+            "\"backward_weight\":[0,0,0],\"recompute_selective\":[0,0,0],"
+            "\"recompute_full\":[0,0,0],\"invert\":[0,0,0],"
+            "\"activation_bytes\":0,\"boundary_bytes\":0,\"parameter_bytes\":%d,\"density\":0}",
+            i ? "," : "", i % 10);
     ech_text_append(&text, "]}");
     ech_profile *have;
     assert_int_equal(ech_profile_parse(text.at, text.n, "p", &have), ECH_OK);
@@ -351,7 +357,7 @@ TEST(test_match_with_a_run)
                                        "memory.recompute=full"};
     ech_config *config = make_config(NULL);
     ech_model *model;
-    assert_int_equal(ech_model_create(config, &model), ECH_OK);
+    assert_int_equal(ech_model_create(config, NULL, &model), ECH_OK);
     ech_text text = {0};
     ech_profile_describe(config, &text);
     ech_profile profile = {.blocks = (int)model->block.n, .model = text.at};

@@ -47,7 +47,7 @@ static inline ech_model *cut_model(const char *architecture, const char *assignm
         cut_model_set(config, "model.embd_pdrop=0.1 model.resid_pdrop=0.2 model.attn_pdrop=0.3");
     cut_model_set(config, assignments);
     assert_int_equal(ech_model_resolve(config, CUT_MODEL_IDS), ECH_OK);
-    if (ech_model_create(config, &model) != ECH_OK)
+    if (ech_model_create(config, NULL, &model) != ECH_OK)
         fail_msg("%s %s: %s", architecture, assignments, ech_last_error());
     ech_config_destroy(config);
     return model;

@@ -28,7 +28,7 @@ static ech_model *create(const char *architecture, const char *words)
     ech_config *c = config(architecture, words);
     ech_model *model;
     assert_int_equal(ech_model_resolve(c, 257), ECH_OK);
-    if (ech_model_create(c, &model) != ECH_OK) fail_msg("%s: %s", words, ech_last_error());
+    if (ech_model_create(c, NULL, &model) != ECH_OK) fail_msg("%s: %s", words, ech_last_error());
     ech_config_destroy(c);
     return model;
 }
@@ -150,7 +150,7 @@ TEST(test_refused)
         ech_model *model = NULL;
         ech_clear_error();
         assert_int_equal(ech_model_resolve(c, 257), ECH_OK);
-        assert_int_equal(ech_model_create(c, &model), ECH_EUSAGE);
+        assert_int_equal(ech_model_create(c, NULL, &model), ECH_EUSAGE);
         if (!strstr(ech_last_error(), refused[i].why))
             fail_msg("'%s' is not in: %s", refused[i].why, ech_last_error());
         ech_config_destroy(c);

@@ -39,7 +39,7 @@ static ech_config *config(const char *architecture)
 static ech_status place(ech_config *c, const ech_family_fused *fused, ech_model **model)
 {
     static ech_family family;
-    assert_int_equal(ech_model_create(c, model), ECH_OK);
+    assert_int_equal(ech_model_create(c, NULL, model), ECH_OK);
     family = *(*model)->family;
     family.fused = fused;
     (*model)->family = &family;

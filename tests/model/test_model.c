@@ -30,7 +30,7 @@ static ech_model *create(ech_config *c)
 {
     ech_model *model;
     assert_int_equal(ech_model_resolve(c, 257), ECH_OK);
-    assert_int_equal(ech_model_create(c, &model), ECH_OK);
+    assert_int_equal(ech_model_create(c, NULL, &model), ECH_OK);
     return model;
 }
 
@@ -113,7 +113,7 @@ static void refuse(ech_config *c, const char *why)
     ech_model *model = NULL;
     ech_clear_error();
     ech_status status = ech_model_resolve(c, 257);
-    if (status == ECH_OK) status = ech_model_create(c, &model);
+    if (status == ECH_OK) status = ech_model_create(c, NULL, &model);
     assert_int_equal(status, ECH_EUSAGE);
     assert_null(model);
     if (!strstr(ech_last_error(), why)) fail_msg("'%s' is not in: %s", why, ech_last_error());
@@ -304,7 +304,7 @@ TEST(test_logistic)
     ech_model_destroy(model);
     c->model.vocab_size = 1;
     assert_int_equal(ech_model_resolve(c, 1), ECH_OK);
-    assert_int_equal(ech_model_create(c, &model), ECH_EUSAGE);
+    assert_int_equal(ech_model_create(c, NULL, &model), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "has at least 2"));
     c->model.vocab_size = 300;
     assert_int_equal(ech_config_set(c, "model.hidden_size=16"), ECH_OK);

@@ -26,7 +26,8 @@ static atomic_int models, uncut_models, layouts, schedules, profiles, tokenizers
         counter += times;                                                                          \
         return __real_##function(__VA_ARGS__);                                                     \
     }
-COUNTED(models, 1, ech_model_create, (const ech_config *config, ech_model **out), config, out)
+COUNTED(models, 1, ech_model_create,
+        (const ech_config *config, const double *density, ech_model **out), config, density, out)
 COUNTED(uncut_models, 1, ech_model_create_whole, (const ech_config *config, ech_model **out),
         config, out)
 COUNTED(layouts, 1, ech_layout_create,

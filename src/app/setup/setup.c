@@ -228,7 +228,8 @@ static ech_status find_kernels(const ech_config *config, const ech_kernels **out
 /* Model, layout and schedule of a configuration whose grid is resolved. */
 static ech_status build(ech_config *config, ech_schedule_choice *choice, ech_design *design)
 {
-    ECH_TRY(ech_model_create(config, &design->model));
+    ECH_FREED double *density = ech_profile_densities(design->profile);
+    ECH_TRY(ech_model_create(config, density, &design->model));
     ECH_TRY(ech_optimizer_group_params(config, design->model->param.at, design->model->param.n));
     for (size_t i = 0; i < design->model->param.n; i++)
         ECH_TRY(ech_optimizer_check_needs(config, &design->model->param.at[i]));
@@ -334,6 +335,7 @@ static ech_status make_design(ech_config *config, const ech_model *whole,
     ECH_TRY(resolve_epoch(config, design));
     if (design->profile)
         ECH_TRY(ech_profile_check(design->profile, config, whole, config->parallel.profile));
+    if (design->profile) ECH_TRY(ech_profile_check_density(design->profile, config));
     return finds ? find_recomputation(config, choice, design) : build(config, choice, design);
 }
 
