@@ -184,6 +184,8 @@ static const char lattice_codes[] = " memory.encode=fp10 memory.encode_norms=tru
 /* Of GPT-2 with the second vocabulary; some tensors spill. */
 static const char lattice_lossless[] = " model.hidden_act=relu memory.encode=lossless";
 static const char lattice_image_codes[] = " memory.encode=fp10";
+/* Of a VGG or an mlp with the second number of classes. */
+static const char lattice_image_lossless[] = " memory.encode=lossless";
 static const char *const lattice_vocabularies[] = {"264", "257"};
 static const char *const lattice_classes[] = {"8", "7"}; /* of images, by VOCABULARY's level */
 static const char *const lattice_reductions[] = {"direct", "ring", "torus",
@@ -395,6 +397,14 @@ static inline const char *lattice_codes_of(const cover_case *c)
     return gpt2 && c->level[VOCABULARY] > 0 ? lattice_lossless : lattice_codes;
 }
 
+static inline const char *lattice_image_codes_of(const cover_case *c)
+{
+    const char *model = lattice_models[c->level[MODEL]];
+    bool zeros = strstr(model, "=mlp") || strstr(model, "=vgg");
+    if (!lattice_is_encoded(c)) return "";
+    return zeros && c->level[VOCABULARY] > 0 ? lattice_image_lossless : lattice_image_codes;
+}
+
 /* True if batch norms cover all replicas: with several or larger micro-batches, where no rule
  * refuses it. */
 static inline bool lattice_syncs_norms(const cover_case *c)
@@ -415,7 +425,7 @@ static inline void lattice_print_images(const cover_case *c, ech_text *out)
         ech_text_append(out, " model.num_hidden_layers=%d", lattice_layers(c) + 2);
     if (strstr(model, "=vgg"))
         ech_text_append(out, " model.classifier_dropout=%s", x[DROPOUT] ? "0.2" : "0");
-    ech_text_append(out, "%s", lattice_is_encoded(c) ? lattice_image_codes : "");
+    ech_text_append(out, "%s", lattice_image_codes_of(c));
     ech_text_append(out, "%s", lattice_syncs_norms(c) ? " model.norm_sync=true" : "");
 }
 
