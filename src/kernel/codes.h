@@ -15,8 +15,9 @@
 
 /* Columns of a run of a sparse code: their numbers fit into one byte. */
 enum { ECH_CODE_RUN = 256 };
-/* Codes of 10 bits in a word of 32. */
-enum { ECH_CODE_THIRDS = 3 };
+/* Codes of 10 bits in a word of 32. A row of W words has column c in word c % W, from bit
+ * 10 * (c / W) on. */
+enum { ECH_CODE_TEN = 10, ECH_CODE_THIRDS = 3 };
 /* Number of places that a code of 4 bits can name. */
 enum { ECH_CODE_PLACES = 16 };
 /* What encode_sparse counts: tensors without room, non-zeros, elements. */
@@ -31,7 +32,7 @@ static inline int64_t ech_code_runs(int64_t n)
 static inline int64_t ech_code_bytes(int bits, int64_t n)
 {
     if (bits < 8) return (n * bits + 7) / 8;
-    return bits == 10 ? (n + ECH_CODE_THIRDS - 1) / ECH_CODE_THIRDS * 4 : n * (bits / 8);
+    return bits == ECH_CODE_TEN ? (n + ECH_CODE_THIRDS - 1) / ECH_CODE_THIRDS * 4 : n * (bits / 8);
 }
 
 /* The share of non-zeros from which a sparse code of a ReLU's output, with the bits of the ReLU's

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Codes of kept values (kernel/codes.h), in parts of rows.
+ * Codes of kept values (kernel/codes.h), in parts of rows. Sparse codes are in sparse_codes.c.
  */
 #include "kernel/codes.h"
 
@@ -42,11 +42,22 @@ static void encode_signs(const float *x, int64_t n, uint8_t *code)
     }
 }
 
+/* x[i] = bit i, for 8 numbers. */
+ECH_INLINE void numbers_of(uint8_t bits, float *x)
+{
+#if defined(__AVX2__)
+    const __m256i each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    __m256i set = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(bits), each), each);
+    _mm256_storeu_ps(x, _mm256_and_ps(_mm256_castsi256_ps(set), _mm256_set1_ps(1)));
+#else
+    for (int j = 0; j < 8; j++) x[j] = (float)(bits >> j & 1);
+#endif
+}
+
 static void decode_signs(const uint8_t *code, int64_t n, float *x)
 {
     int64_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (int j = 0; j < 8; j++) x[i + j] = (float)(code[i / 8] >> j & 1);
+    for (; i + 8 <= n; i += 8) numbers_of(code[i / 8], x + i);
     for (; i < n; i++) x[i] = (float)(code[i / 8] >> i % 8 & 1);
 }
 
@@ -79,119 +90,6 @@ void ECH_CPU(decode_bits)(ech_kernel_context *context, const ech_tensor *code, c
             decode_signs((const uint8_t *)code->data + r * W + first / 8, n, to);
             ech_part_done(x, r * C + first, n, to);
         }
-}
-
-/* ---- non-zeros: elements are words of 32 or 16 bits ---- */
-
-#define ECH_SPARSE(word, type)                                                                     \
-    static int32_t count_##word(const type *x, int64_t n)                                          \
-    {                                                                                              \
-        int32_t count = 0;                                                                         \
-        for (int64_t i = 0; i < n; i++) count += x[i] != 0;                                        \
-        return count;                                                                              \
-    }                                                                                              \
-                                                                                                   \
-    static void encode_##word(const type *x, int64_t n, type *values, uint8_t *columns)            \
-    {                                                                                              \
-        type found[ECH_CODE_RUN + 1];                                                              \
-        uint8_t column[ECH_CODE_RUN + 1];                                                          \
-        int64_t count = 0;                                                                         \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            found[count] = x[i];                                                                   \
-            column[count] = (uint8_t)i;                                                            \
-            count += x[i] != 0;                                                                    \
-        }                                                                                          \
-        memcpy(values, found, (size_t)count * sizeof(type));                                       \
-        memcpy(columns, column, (size_t)count);                                                    \
-    }                                                                                              \
-                                                                                                   \
-    static void decode_##word(const type *values, const uint8_t *columns, int64_t count, type *x,  \
-                              int64_t n)                                                           \
-    {                                                                                              \
-        memset(x, 0, (size_t)n * sizeof(type));                                                    \
-        for (int64_t i = 0; i < count; i++) x[columns[i]] = values[i];                             \
-    }
-
-ECH_SPARSE(u32, uint32_t)
-ECH_SPARSE(u16, uint16_t)
-
-/* Elements before a run, and in it. */
-static int64_t begin_of(const ech_tensor *ends, int64_t run)
-{
-    return run ? ((const int32_t *)ends->data)[run - 1] : 0;
-}
-
-static int64_t count_of(const ech_tensor *ends, int64_t run)
-{
-    return ((const int32_t *)ends->data)[run] - begin_of(ends, run);
-}
-
-/* Sets ends; returns the number of elements. */
-static int64_t count_all(const ech_kernel_context *context, const ech_tensor *x,
-                         const ech_tensor *ends)
-{
-    int64_t R = x->shape[0], C = x->shape[1], S = ends->shape[1], sum = 0;
-    int32_t *end = ends->data;
-#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
-    for (int64_t run = 0; run < R * S; run++) {
-        int64_t first = run % S * ECH_CODE_RUN, n = ech_part(C, first, ECH_CODE_RUN);
-        const void *from = ech_either_at(x, run / S * C + first);
-        end[run] = ech_is_wide(x) ? count_u32(from, n) : count_u16(from, n);
-    }
-    for (int64_t run = 0; run < R * S; run++) end[run] = (int32_t)(sum += end[run]);
-    return sum;
-}
-
-void ECH_CPU(encode_sparse)(ech_kernel_context *context, const ech_tensor *x,
-                            const ech_tensor *values, const ech_tensor *columns,
-                            const ech_tensor *ends, const ech_tensor *spill,
-                            const ech_tensor *counted)
-{
-    ECH_SHAPES(encode_sparse, ECH_REAL, x, values, columns, ends, spill, counted);
-    int64_t R = x->shape[0], C = x->shape[1], S = ends->shape[1];
-    ECH_ASSERT(S == ech_code_runs(C) && R * C <= INT32_MAX && values->dtype == x->dtype);
-    int64_t sum = count_all(context, x, ends);
-    bool spilled = sum > ech_tensor_count(values);
-#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
-    for (int64_t run = 0; run < R * S; run++) {
-        int64_t first = run / S * C + run % S * ECH_CODE_RUN;
-        int64_t n = ech_part(C, run % S * ECH_CODE_RUN, ECH_CODE_RUN), to = begin_of(ends, run);
-        uint8_t *column = (uint8_t *)columns->data + to;
-        if (spilled)
-            ech_part_copy(x, first, n, spill, first);
-        else if (ech_is_wide(x))
-            encode_u32(ech_either_at(x, first), n, ech_either_at(values, to), column);
-        else
-            encode_u16(ech_either_at(x, first), n, ech_either_at(values, to), column);
-    }
-    if (!counted) return;
-    ((double *)counted->data)[ECH_SPARSE_SPILLED] += spilled;
-    ((double *)counted->data)[ECH_SPARSE_NONZEROS] += (double)sum;
-    ((double *)counted->data)[ECH_SPARSE_ELEMENTS] += (double)(R * C);
-}
-
-void ECH_CPU(decode_sparse)(ech_kernel_context *context, const ech_tensor *values,
-                            const ech_tensor *columns, const ech_tensor *ends,
-                            const ech_tensor *spill, const ech_tensor *x)
-{
-    ECH_SHAPES(decode_sparse, ECH_REAL, values, columns, ends, spill, x);
-    int64_t R = x->shape[0], C = x->shape[1], S = ends->shape[1];
-    ECH_ASSERT(S == ech_code_runs(C) && values->dtype == x->dtype);
-    bool spilled = R * C > 0 && begin_of(ends, R * S) > ech_tensor_count(values);
-#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
-    for (int64_t run = 0; run < R * S; run++) {
-        int64_t first = run / S * C + run % S * ECH_CODE_RUN;
-        int64_t n = ech_part(C, run % S * ECH_CODE_RUN, ECH_CODE_RUN), from = begin_of(ends, run);
-        const uint8_t *column = (const uint8_t *)columns->data + from;
-        if (spilled)
-            ech_part_copy(spill, first, n, x, first);
-        else if (ech_is_wide(x))
-            decode_u32(ech_either_at(values, from), column, count_of(ends, run),
-                       ech_either_at(x, first), n);
-        else
-            decode_u16(ech_either_at(values, from), column, count_of(ends, run),
-                       ech_either_at(x, first), n);
-    }
 }
 
 /* ---- places of 4 bits ---- */
@@ -240,9 +138,6 @@ void ECH_CPU(decode_places)(ech_kernel_context *context, const ech_tensor *code,
 
 /* ---- narrow codes ---- */
 
-/* A part has whole words of three codes. */
-enum { NARROW_PART = ECH_PART / (8 * ECH_CODE_THIRDS) * (8 * ECH_CODE_THIRDS) };
-
 /* ech_code_of: normal numbers are rounded as integers, smaller ones by adding a number whose units
  * are theirs. */
 ECH_INLINE uint32_t code_of(float x, int bits)
@@ -287,28 +182,68 @@ ECH_INLINE float number_of(uint32_t code, int bits)
 ECH_NARROW(16, uint16_t)
 ECH_NARROW(8, uint8_t)
 
-static void encode_10(const float *x, int64_t n, void *code)
+/* Columns of [first, first + n), n > 0, that the row has, of C. */
+static int64_t part_within(int64_t C, int64_t first, int64_t n)
 {
-    uint32_t of[NARROW_PART + 2], *word = code;
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) of[i] = code_of(x[i], 10);
-    of[n] = of[n + 1] = 0;
-    for (int64_t i = 0; i < n; i += ECH_CODE_THIRDS)
-        word[i / ECH_CODE_THIRDS] = of[i] | of[i + 1] << 10 | of[i + 2] << 20;
+    return first + n <= C ? n : first < C ? C - first : 0;
 }
 
-static void decode_10(const void *code, int64_t n, float *x)
+/* Words [first, first + n) of row r. A word has the columns c, c + W and c + 2 W, so each loop
+ * reads and writes in order. */
+static void encode_words(const ech_tensor *x, int64_t r, int64_t first, int64_t n, uint32_t *word,
+                         int64_t W)
 {
-    uint32_t of[NARROW_PART + 2];
-    const uint32_t *word = code;
-    for (int64_t i = 0; i < n; i += ECH_CODE_THIRDS) {
-        uint32_t w = word[i / ECH_CODE_THIRDS];
-        of[i] = w & 1023;
-        of[i + 1] = w >> 10 & 1023;
-        of[i + 2] = w >> 20 & 1023;
-    }
+    ECH_ALIGNED float part[ECH_PART];
+    int64_t C = x->shape[1];
+    for (int third = 0; third < ECH_CODE_THIRDS; third++) {
+        int64_t column = first + third * W, have = part_within(C, column, n);
+        const float *from = have ? ech_part_of(x, r * C + column, have, part) : part;
+        uint32_t keep = third ? UINT32_MAX : 0;
+        int shift = ECH_CODE_TEN * third;
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++) x[i] = number_of(of[i], 10);
+        for (int64_t i = 0; i < have; i++)
+            word[i] = (word[i] & keep) | code_of(from[i], ECH_CODE_TEN) << shift;
+    }
+}
+
+static void decode_words(const uint32_t *word, int64_t W, const ech_tensor *x, int64_t r,
+                         int64_t first, int64_t n)
+{
+    ECH_ALIGNED float part[ECH_PART];
+    int64_t C = x->shape[1];
+    for (int third = 0; third < ECH_CODE_THIRDS; third++) {
+        int64_t column = first + third * W, have = part_within(C, column, n);
+        if (have == 0) continue;
+        float *to = ech_part_to(x, r * C + column, part);
+        int shift = ECH_CODE_TEN * third;
+#pragma omp simd
+        for (int64_t i = 0; i < have; i++)
+            to[i] = number_of(word[i] >> shift & ((1u << ECH_CODE_TEN) - 1), ECH_CODE_TEN);
+        ech_part_done(x, r * C + column, have, to);
+    }
+}
+
+/* Codes of 10 bits of all rows. */
+static void encode_tens(const ech_kernel_context *context, const ech_tensor *x,
+                        const ech_tensor *code)
+{
+    int64_t R = x->shape[0], W = code->shape[1] / (int64_t)sizeof(uint32_t);
+#pragma omp parallel for collapse(2) num_threads(context->threads) if (R * W > ECH_CHUNK)
+    for (int64_t r = 0; r < R; r++)
+        for (int64_t first = 0; first < W; first += ECH_PART)
+            encode_words(x, r, first, ech_part(W, first, ECH_PART),
+                         (uint32_t *)code->data + r * W + first, W);
+}
+
+static void decode_tens(const ech_kernel_context *context, const ech_tensor *code,
+                        const ech_tensor *x)
+{
+    int64_t R = x->shape[0], W = code->shape[1] / (int64_t)sizeof(uint32_t);
+#pragma omp parallel for collapse(2) num_threads(context->threads) if (R * W > ECH_CHUNK)
+    for (int64_t r = 0; r < R; r++)
+        for (int64_t first = 0; first < W; first += ECH_PART)
+            decode_words((const uint32_t *)code->data + r * W + first, W, x, r, first,
+                         ech_part(W, first, ECH_PART));
 }
 
 void ECH_CPU(encode_narrow)(ech_kernel_context *context, const ech_tensor *x, int64_t bits,
@@ -317,14 +252,18 @@ void ECH_CPU(encode_narrow)(ech_kernel_context *context, const ech_tensor *x, in
     ECH_SHAPES(encode_narrow, ECH_REAL, x, code);
     int64_t R = x->shape[0], C = x->shape[1], W = code->shape[1];
     ECH_ASSERT(W == ech_code_bytes((int)bits, C));
+    if (bits == ECH_CODE_TEN) {
+        encode_tens(context, x, code);
+        return;
+    }
 #pragma omp parallel for collapse(2) num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++)
-        for (int64_t first = 0; first < C; first += NARROW_PART) {
-            ECH_ALIGNED float part[NARROW_PART];
-            int64_t n = ech_part(C, first, NARROW_PART);
+        for (int64_t first = 0; first < C; first += ECH_PART) {
+            ECH_ALIGNED float part[ECH_PART];
+            int64_t n = ech_part(C, first, ECH_PART);
             const float *from = ech_part_of(x, r * C + first, n, part);
             void *to = (char *)code->data + r * W + ech_code_bytes((int)bits, first);
-            (bits == 16 ? encode_16 : bits == 10 ? encode_10 : encode_8)(from, n, to);
+            (bits == 16 ? encode_16 : encode_8)(from, n, to);
         }
 }
 
@@ -334,14 +273,18 @@ void ECH_CPU(decode_narrow)(ech_kernel_context *context, const ech_tensor *code,
     ECH_SHAPES(decode_narrow, ECH_REAL, code, x);
     int64_t R = x->shape[0], C = x->shape[1], W = code->shape[1];
     ECH_ASSERT(W == ech_code_bytes((int)bits, C));
+    if (bits == ECH_CODE_TEN) {
+        decode_tens(context, code, x);
+        return;
+    }
 #pragma omp parallel for collapse(2) num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++)
-        for (int64_t first = 0; first < C; first += NARROW_PART) {
-            ECH_ALIGNED float part[NARROW_PART];
-            int64_t n = ech_part(C, first, NARROW_PART);
+        for (int64_t first = 0; first < C; first += ECH_PART) {
+            ECH_ALIGNED float part[ECH_PART];
+            int64_t n = ech_part(C, first, ECH_PART);
             float *to = ech_part_to(x, r * C + first, part);
             const void *from = (const char *)code->data + r * W + ech_code_bytes((int)bits, first);
-            (bits == 16 ? decode_16 : bits == 10 ? decode_10 : decode_8)(from, n, to);
+            (bits == 16 ? decode_16 : decode_8)(from, n, to);
             ech_part_done(x, r * C + first, n, to);
         }
 }

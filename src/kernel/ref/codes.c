@@ -116,10 +116,11 @@ void ECH_REF(encode_narrow)(ech_kernel_context *context, const ech_tensor *x, in
     memset(code->data, 0, (size_t)(R * W));
     for (int64_t i = 0; i < R * C; i++) {
         char *row = (char *)code->data + i / C * W;
-        int64_t c = i % C, third = c % ECH_CODE_THIRDS;
+        int64_t c = i % C, words = W / (int64_t)sizeof(uint32_t);
         uint32_t of = ech_code_of(ech_value(x, i), (int)bits);
         if (bits == 16) ((uint16_t *)(void *)row)[c] = (uint16_t)of;
-        if (bits == 10) ((uint32_t *)(void *)row)[c / ECH_CODE_THIRDS] |= of << 10 * third;
+        if (bits == ECH_CODE_TEN)
+            ((uint32_t *)(void *)row)[c % words] |= of << ECH_CODE_TEN * (c / words);
         if (bits == 8) ((uint8_t *)row)[c] = (uint8_t)of;
     }
 }
@@ -132,12 +133,12 @@ void ECH_REF(decode_narrow)(ech_kernel_context *context, const ech_tensor *code,
     ECH_ASSERT(W == ech_code_bytes((int)bits, C));
     for (int64_t i = 0; i < R * C; i++) {
         const char *row = (const char *)code->data + i / C * W;
-        int64_t c = i % C, third = c % ECH_CODE_THIRDS;
-        uint32_t of =
-            bits == 16 ? ((const uint16_t *)(const void *)row)[c]
-            : bits == 10
-                ? ((const uint32_t *)(const void *)row)[c / ECH_CODE_THIRDS] >> 10 * third & 1023
-                : ((const uint8_t *)row)[c];
+        int64_t c = i % C, words = W / (int64_t)sizeof(uint32_t);
+        uint32_t of = bits == 16             ? ((const uint16_t *)(const void *)row)[c]
+                      : bits == ECH_CODE_TEN ? ((const uint32_t *)(const void *)row)[c % words] >>
+                                                       ECH_CODE_TEN * (c / words) &
+                                                   1023
+                                             : ((const uint8_t *)row)[c];
         ech_store(x, i, ech_code_number(of, (int)bits));
     }
 }
