@@ -37,7 +37,7 @@ typedef struct ech_comm_data {
      * that is not immediate. */
     ech_status (*check)(const ech_device *device);
     ech_status (*share)(const ech_device *device);
-    size_t reserve; /* ech_comm_reserve */
+    int64_t (*takes)(int members, int blocks); /* ech_comm_library_bytes */
     ech_status (*join)(ech_comm *comm, ech_comm_queue *on, const char *name, const int *ranks,
                        int n);
     void (*part)(ech_comm *comm, ech_comm_queue *on);

@@ -311,9 +311,9 @@ ech_status ech_comm_share_device(const ech_comm_backend *backend, const ech_devi
     return backend->data && backend->data->share ? backend->data->share(device) : ECH_OK;
 }
 
-size_t ech_comm_reserve(const ech_comm_backend *backend)
+int64_t ech_comm_library_bytes(const ech_comm_backend *backend, int members, int blocks)
 {
-    return backend->data ? backend->data->reserve : 0;
+    return backend->data && backend->data->takes ? backend->data->takes(members, blocks) : 0;
 }
 
 ech_status ech_comm_take_window(ech_comm *comm, const ech_device *device, size_t bytes, void **out)

@@ -200,8 +200,10 @@ ech_status ech_comm_check_device(const ech_comm_backend *backend, const ech_devi
 /* Allows several of the ranks on one GPU. Errors: ECH_EUNSUPPORTED: the library for transfers on
  * queues is missing, or too old for that. Not collective; before the first ech_comm_join. */
 ech_status ech_comm_share_device(const ech_comm_backend *backend, const ech_device *device);
-/* Bytes of a GPU that a rank of several leaves to the backend's library: an estimate. */
-size_t ech_comm_reserve(const ech_comm_backend *backend);
+/* Bytes of a rank's GPU that the backend's library takes at most, an estimate: for a communicator
+ * of so many members (ech_comm_join) with so many thread blocks (ech_comm_queue.blocks); with 0
+ * members for its code. */
+int64_t ech_comm_library_bytes(const ech_comm_backend *backend, int members, int blocks);
 /* Prepares transfers between ranks[n] on `on`: under nccl, on a device that is not immediate, makes
  * a communicator, since NCCL's messages have no tags; otherwise does nothing. ranks: ascending,
  * with this rank. `name` ("activations at block 3") is for errors. All ranks must join in the same

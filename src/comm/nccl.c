@@ -20,8 +20,12 @@
 #include "comm/launch.h"
 #include "comm/nccl_state.h"
 
-/* Bytes of a rank's GPU: NCCL 2.30.7 took 0.6 GB on an H200 for its code and two communicators. */
-#define RESERVE ((size_t)1 << 30)
+/* Bytes of a GPU. CONNECTION: what a peer sends arrives in a buffer for each of NCCL's protocols
+ * (0.5, 4.7 and 4 MiB), and each thread block has buffers of its own. NCCL 2.30.7 took 0.6 GB on an
+ * H200 for its code and two communicators of two members, with 8 and 16 blocks. */
+enum { CODE = 512 << 20, CONNECTION = 10 << 20 };
+/* No more members share a machine; to another machine a peer uses fewer thread blocks. */
+enum { NEAR_MEMBERS = 8, FAR_BLOCKS = 2 };
 
 /* Of a wait for the library: how often it looks again at once, and the pause after that. */
 enum { SPINS = 1000, NAP_NS = 20000 };
@@ -275,6 +279,13 @@ static void part(ech_comm *comm, ech_comm_queue *on)
 
 /* ---- the backend ---- */
 
+static int64_t takes(int members, int blocks)
+{
+    if (members == 0) return CODE;
+    if (members > NEAR_MEMBERS && blocks > FAR_BLOCKS) blocks = FAR_BLOCKS;
+    return (int64_t)(members - 1) * blocks * CONNECTION;
+}
+
 static ech_status check(const ech_device *device)
 {
     const ech_nccl *nccl;
@@ -302,7 +313,7 @@ static const ech_comm_data data = {.put = put,
                                    .allreduce = allreduce,
                                    .check = check,
                                    .share = ech_nccl_share,
-                                   .reserve = RESERVE,
+                                   .takes = takes,
                                    .join = join,
                                    .part = part,
                                    .close = ech_nccl_stop};

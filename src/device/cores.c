@@ -52,6 +52,34 @@ bool ech_cores_are_same(const ech_core_set *a, const ech_core_set *b)
     return memcmp(a, b, sizeof *a) == 0;
 }
 
+ech_core_set ech_cores_common(const ech_core_set *a, const ech_core_set *b)
+{
+    ech_core_set set;
+    for (int w = 0; w < ECH_MOST_CORES / 64; w++) set.word[w] = a->word[w] & b->word[w];
+    return set;
+}
+
+static void add(ech_core_set *set, int core)
+{
+    set->word[core / 64] |= UINT64_C(1) << (core % 64);
+}
+
+ech_core_set ech_cores_read(const char *path)
+{
+    ech_core_set set = {{0}};
+    FILE *file = fopen(path, "re");
+    int first, last, mark = ',';
+    while (file && mark == ',' && fscanf(file, "%4d", &first) == 1) {
+        last = first;
+        mark = fgetc(file);
+        if (mark == '-' && fscanf(file, "%4d", &last) == 1) mark = fgetc(file);
+        if (first < 0 || last < first || last >= ECH_MOST_CORES) mark = '?';
+        for (int c = first; mark != '?' && c <= last; c++) add(&set, c);
+    }
+    if (file) fclose(file);
+    return mark == '\n' || mark == EOF ? set : (ech_core_set){{0}};
+}
+
 /* The first thread of the physical core that a core is a thread of ("0,64" or "0-1" in its
  * file). */
 static int physical(int core)
@@ -95,7 +123,7 @@ void ech_cores_bind_set(const ech_core_set *set)
 void ech_cores_bind(const int *core, int n)
 {
     ech_core_set set = {{0}};
-    for (int i = 0; i < n; i++) set.word[core[i] / 64] |= UINT64_C(1) << (core[i] % 64);
+    for (int i = 0; i < n; i++) add(&set, core[i]);
     ech_cores_bind_set(&set);
 }
 

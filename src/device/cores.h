@@ -21,6 +21,12 @@ int ech_cores_count(const ech_core_set *set);
 bool ech_cores_overlap(const ech_core_set *a, const ech_core_set *b);
 bool ech_cores_are_same(const ech_core_set *a, const ech_core_set *b);
 
+/* The cores that are in both sets. */
+ech_core_set ech_cores_common(const ech_core_set *a, const ech_core_set *b);
+/* The set in a file of the system, "0-13,56-69"; none if there is no such file, or it has something
+ * else. */
+ech_core_set ech_cores_read(const char *path);
+
 /* Lists the cores of a set to which `wanted` threads should be bound, in order: one hardware thread
  * of each physical core if these suffice, otherwise all, siblings next to each other. Returns the
  * number written to `core`, which has room for ECH_MOST_CORES; fewer than `wanted` only if the set

@@ -3,6 +3,7 @@
  * NVIDIA GPUs, by CUDA's runtime: queues are streams. Only builds with CUDA's headers have this
  * file.
  */
+#include <ctype.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -125,6 +126,27 @@ static void identify(int gpu, char *out, size_t n)
     snprintf(out, n, "GPU %s (%02x%02x%02x%02x)", bus, (unsigned char)of.uuid.bytes[0],
              (unsigned char)of.uuid.bytes[1], (unsigned char)of.uuid.bytes[2],
              (unsigned char)of.uuid.bytes[3]);
+}
+
+static bool meet(int gpu)
+{
+    int can = 0;
+    if (gpu == home) return true;
+    turn_to(home);
+    cudaError_t error = cudaDeviceCanAccessPeer(&can, home, gpu);
+    if (error == cudaSuccess && can) error = cudaDeviceEnablePeerAccess(gpu, 0);
+    (void)cudaGetLastError();
+    return can && (error == cudaSuccess || error == cudaErrorPeerAccessAlreadyEnabled);
+}
+
+/* The system has a folder for each device of the bus. */
+static ech_core_set near(void)
+{
+    char bus[32] = "?", path[96];
+    (void)cudaDeviceGetPCIBusId(bus, sizeof bus, home);
+    for (char *at = bus; *at; at++) *at = (char)tolower((unsigned char)*at);
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/local_cpulist", bus);
+    return ech_cores_read(path);
 }
 
 static int multiprocessors(void)
@@ -291,6 +313,14 @@ static size_t memory_bytes(void)
     return least > 2 * allowance ? least - allowance : allowance;
 }
 
+static size_t left(void)
+{
+    size_t available = 0, all = 0;
+    turn_to(home);
+    (void)cudaMemGetInfo(&available, &all);
+    return available;
+}
+
 /* ---- queues and events ---- */
 
 void *ech_device_cuda_stream(const ech_queue *queue)
@@ -449,11 +479,14 @@ const ech_device ech_device_cuda = {
     .count = count,
     .use = use,
     .identify = identify,
+    .meet = meet,
+    .near = near,
     .alloc = alloc,
     .release = release,
     .alloc_host = alloc_host,
     .release_host = release_host,
     .memory_bytes = memory_bytes,
+    .left = left,
     .multiprocessors = multiprocessors,
     .cores = ech_device_cpu_cores,
     .queue_create = queue_create,

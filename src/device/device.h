@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "device/cores.h"
 
 typedef struct ech_queue ech_queue;
 typedef struct ech_event ech_event;
@@ -36,6 +37,11 @@ typedef struct ech_device {
     /* Writes what tells device `index` from the machine's others, whatever its number: its PCI bus
      * ID. NULL: there are no numbers. */
     void (*identify)(int index, char *out, size_t n);
+    /* Lets copies between the calling thread's device and device `index` go from one to the other.
+     * False: this machine cannot, and they go through the host's memory. NULL: nothing to do. */
+    bool (*meet)(int index);
+    /* The cores next to the calling thread's device; none: unknown. NULL: all are. */
+    ech_core_set (*near)(void);
     /* Work that is put on a queue has ended when the call returns. Queues then do not wait for each
      * other: the thread that puts work there must wait first, on the host. */
     bool is_immediate;
@@ -54,6 +60,8 @@ typedef struct ech_device {
      * limit if that is less; for GPUs the smallest one's memory, minus what the driver and
      * libraries take. */
     size_t (*memory_bytes)(void);
+    /* Bytes of the calling thread's device that no program has taken. NULL: not known. */
+    size_t (*left)(void);
     /* Of the smallest GPU: how many thread blocks can surely run at once. NULL: any number. */
     int (*multiprocessors)(void);
     int (*cores)(void); /* number of cores on which this process may run */

@@ -3,8 +3,8 @@
  * Binds a rank's compute threads to cores; these threads touch its memory first, so that it is in
  * near memory. Ranks of a machine that may run on the same cores divide them in order of rank, so
  * that each thread of a kernel has a core of its own. A thread that moves loses its caches, and two
- * on one core delay all others at the end of each loop. A job that needs at most half of the cores
- * is not bound; threads for messages and files never are.
+ * on one core delay all others at the end of each loop. A rank with a GPU has the cores near it. A
+ * job that needs at most half of the cores is not bound; threads for messages and files never are.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -50,10 +50,10 @@ static bool has_room(const ech_core_set *set, int wanted, int *core)
 }
 
 /* NULL: success. */
-static const char *bind(ech_exec *exec, const neighbours *others)
+static const char *bind(ech_exec *exec, const ech_core_set *mine, const neighbours *others)
 {
     int threads = exec->context->threads, wanted = threads * others->sharing;
-    int cores = ech_cores_count(&exec->cores_before);
+    int cores = ech_cores_count(mine);
     if (binding_variable()) return "not pinned: an environment variable binds OpenMP's threads";
     if (others->strange) return "not pinned: ranks have different cores, and some in common";
     if (cores == 0) return "not pinned: the system does not say which cores there are";
@@ -62,9 +62,9 @@ static const char *bind(ech_exec *exec, const neighbours *others)
         return "not pinned: a control group's quota leaves fewer cores";
     if (wanted > cores) return "not pinned: more threads than cores";
     ECH_FREED int *core = ech_calloc(ECH_MOST_CORES, sizeof *core);
-    exec->is_bound = !has_room(&exec->cores_before, wanted, core);
+    exec->is_bound = !has_room(mine, wanted, core);
     if (exec->is_bound) {
-        ech_cores_order(&exec->cores_before, wanted, core);
+        ech_cores_order(mine, wanted, core);
         ech_kernel_context_bind(exec->context, core + (size_t)others->index * (size_t)threads);
     }
     return exec->is_bound ? NULL : "not pinned: there is room for another job";
@@ -95,6 +95,15 @@ static ech_status try_threads(const ech_exec *exec)
              (int)exec->config->parallel.threads);
 }
 
+/* The cores of this rank: of those that it may run on, the ones near its device, if any are. */
+static ech_core_set cores_of(const ech_exec *exec)
+{
+    if (!exec->device->near) return exec->cores_before;
+    const ech_core_set near = exec->device->near();
+    const ech_core_set both = ech_cores_common(&near, &exec->cores_before);
+    return ech_cores_count(&both) > 0 ? both : exec->cores_before;
+}
+
 ech_status ech_threads_bind(ech_exec *exec)
 {
     ECH_TRY(try_threads(exec));
@@ -103,10 +112,10 @@ ech_status ech_threads_bind(ech_exec *exec)
     if (exec->config->parallel.pin == ECH_PIN_FALSE) return ECH_OK;
     ECH_FREED ech_core_set *sets = ech_calloc((size_t)size, sizeof *sets);
     exec->cores_before = ech_cores_mine();
-    ECH_TRY(
-        ech_group_all_gather(ech_exec_world(exec), sets, &exec->cores_before, sizeof *sets, size));
+    const ech_core_set mine = cores_of(exec);
+    ECH_TRY(ech_group_all_gather(ech_exec_world(exec), sets, &mine, sizeof *sets, size));
     neighbours others = look_around(exec, sets);
-    const char *why_not = bind(exec, &others);
+    const char *why_not = bind(exec, &mine, &others);
     exec->binding = why_not ? why_not : "pinned";
     return ECH_OK;
 }

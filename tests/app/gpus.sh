@@ -120,6 +120,19 @@ for allowed in false true; do
 done
 unset ECHELON_EMULATED_LIBRARY
 
+# ---- ranks that are threads copy from GPU to GPU ----
+
+machine gpus=3
+# shellcheck disable=SC2046
+expect 0 "3/3 . loss" $(train near parallel.data=2)
+also "stand-in GPU: .* 2 ways between GPUs"
+! grep -q "through the host" err || complain "a warning where GPUs have ways"
+machine "gpus=3 peers=0"
+# shellcheck disable=SC2046
+expect_once 0 "warning: messages between GPUs 0 and 1 go through the host's memory, which is slow: \
+the system lets neither access the other \(nvidia-smi topo -p2p r\)" $(train far parallel.data=2)
+also "stand-in GPU: .* 0 ways between GPUs"
+
 # ---- a fault on the device ends all ranks, and where it was is said ----
 
 machine "gpus=2 fault=60"

@@ -12,6 +12,7 @@
  *     pinned   MiB of the host; 1024
  *     fault    the number of the first copy that fails, and all after it; 0: none
  *     f16      0: the build has no kernels of fp16; 1
+ *     peers    0: no GPU can access another's memory; 1
  *
  * When the program ends, the stand-in prints what was allocated and what has not been freed.
  */
@@ -31,7 +32,7 @@
         abort();                                                                                   \
     } while (0)
 
-enum { MOST_BLOCKS = 4096, MIB = 1 << 20, HOST = -1 };
+enum { MOST_BLOCKS = 4096, MIB = 1 << 20, HOST = -1, MOST_GPUS = 16 };
 
 struct CUstream_st {
     int gpu;
@@ -52,6 +53,7 @@ static struct block {
 static struct {
     long allocations, freed, streams, streams_ended, events, events_ended, copies;
 } counts;
+static bool peers[MOST_GPUS][MOST_GPUS]; /* GPU [i] may access GPU [j]'s memory */
 static _Thread_local int current;
 static _Thread_local bool is_host_function; /* which calls nothing of CUDA */
 static _Thread_local cudaError_t last;
@@ -117,6 +119,24 @@ cudaError_t cudaDeviceGetPCIBusId(char *out, int n, int gpu)
     else
         snprintf(out, (size_t)n, "0000:%02x:00.0", gpu);
     return cudaSuccess;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int gpu, int peer)
+{
+    HOLDS(gpu >= 0 && gpu < number("gpus", 1) && peer >= 0 && peer < number("gpus", 1));
+    HOLDS(gpu != peer);
+    *can = (int)number("peers", 1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
+{
+    HOLDS(number("peers", 1) && flags == 0 && peer != current);
+    pthread_mutex_lock(&lock);
+    bool already = peers[current][peer];
+    peers[current][peer] = true;
+    pthread_mutex_unlock(&lock);
+    return said(already ? cudaErrorPeerAccessAlreadyEnabled : cudaSuccess);
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *of, int gpu)
@@ -399,7 +419,12 @@ const ech_kernels *ech_kernels_cuda(ech_dtype dtype)
 static void __attribute__((destructor)) end(void)
 {
     if (counts.allocations == 0) return;
-    fprintf(stderr, "stand-in GPU: %ld allocations, %ld streams, %ld events; left: %ld, %ld, %ld\n",
-            counts.allocations, counts.streams, counts.events, counts.allocations - counts.freed,
-            counts.streams - counts.streams_ended, counts.events - counts.events_ended);
+    int met = 0;
+    for (int i = 0; i < MOST_GPUS * MOST_GPUS; i++) met += peers[i / MOST_GPUS][i % MOST_GPUS];
+    fprintf(stderr,
+            "stand-in GPU: %ld allocations, %ld streams, %ld events; %d ways between GPUs; left: "
+            "%ld, %ld, %ld\n",
+            counts.allocations, counts.streams, counts.events, met,
+            counts.allocations - counts.freed, counts.streams - counts.streams_ended,
+            counts.events - counts.events_ended);
 }

@@ -8,6 +8,7 @@
 
 #include "app/grid_run.h"
 #include "app/resumed.h"
+#include "app/setup/communicators.h"
 #include "comm/nccl_opened.h"
 #include "unit.h"
 
@@ -20,28 +21,6 @@ typedef struct tally {
     int64_t bytes[RANKS];
     int communicators[RANKS]; /* that the rank is to be in */
 } tally;
-
-/* One for each channel that steps use, and for each queue of messages (boundary and kind) and peer:
- * what the rehearsal in queues counts on (simulate/rehearsal.h). */
-static int count_communicators(const ech_plan *plan)
-{
-    bool channel[ECH_CHANNELS] = {false};
-    int members[RANKS], n = 0, queues = ech_queues_of(plan->model->block.n);
-    bool *met = ech_calloc((size_t)queues * RANKS, sizeof *met);
-    for (int l = 0; l < ECH_LIST_KINDS; l++)
-        for (size_t s = 0; s < plan->list[l].step.n; s++) {
-            const ech_step *step = &plan->list[l].step.at[s];
-            if (ech_step_sends(step) || ech_step_receives(step))
-                met[ech_step_queue(step) * RANKS + step->peer] = true;
-            if (ech_step_gathers(step) &&
-                ech_layout_members(plan->layout, plan->model, plan->rank, step->group, members) > 1)
-                channel[ech_step_channel(step)] = true;
-        }
-    for (int i = 0; i < queues * RANKS; i++) n += met[i];
-    for (int i = 0; i < ECH_CHANNELS; i++) n += channel[i];
-    free(met);
-    return n;
-}
 
 static ech_status count_rank(ech_comm *comm, const ech_design *design, void *context)
 {
@@ -58,7 +37,7 @@ static ech_status count_rank(ech_comm *comm, const ech_design *design, void *con
                 t->of[rank][n++] =
                     ech_exec_channel_count(c.session.exec, g, lane, ECH_COMM_COLLECTIVES);
         t->bytes[rank] = ech_exec_sent_bytes(c.session.exec);
-        t->communicators[rank] = count_communicators(c.session.plan);
+        t->communicators[rank] = ech_communicators_of(design, c.session.plan).n;
     }
     ech_compared_run_close(&c);
     return status;
@@ -124,15 +103,46 @@ static void check_case(const char *words, int ranks)
         free(local.at[f]);
         free(nccl.at[f]);
     }
+    int members = 0;
+    for (int r = 0; r < ranks; r++) members += nccl_tally.communicators[r];
+    memset(nccl_tally.communicators, 0, sizeof nccl_tally.communicators); /* `local` has none */
     assert_memory_equal(&local_tally, &nccl_tally, sizeof local_tally);
     assert_int_equal(counts.violations, 0);
     assert_int_equal(counts.aborted, 0);
-    int members = 0;
-    for (int r = 0; r < ranks; r++) members += nccl_tally.communicators[r];
     assert_true(members > 0);
     assert_int_equal(counts.made, 2 * members); /* that was trained, and that was counted */
     assert_int_equal(counts.destroyed, counts.made);
     assert_int_equal(counts.sends, counts.receives);
+}
+
+/* Those of the rank with the most, of 8. A sum's has 8 thread blocks, a block's 16, a message's 2;
+ * 10 MiB for each block and other member, and 512 MiB for the code. */
+TEST(communicators_follow_the_layout)
+{
+    static const struct {
+        const char *words;
+        int n, blocks_of_members; /* summed over communicators: blocks * (members - 1) */
+    } layouts[] = {{"parallel.data=8", 2, 112},
+                   {"parallel.data=8 parallel.zero=3", 3, 168},
+                   {"parallel.pipeline=2 parallel.tensor=2 parallel.data=2", 7, 116}};
+    for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++) {
+        char words[300];
+        ech_communicators most = {0};
+        snprintf(words, sizeof words,
+                 "parallel.comm=nccl parallel.device=queued training.micro_batch_size=1 "
+                 "training.global_batch_size=32 %s",
+                 layouts[l].words);
+        grid_plans g = grid_plan("gpt2", words);
+        assert_int_equal(g.ranks, 8);
+        for (int r = 0; r < g.ranks; r++) {
+            ech_communicators has = ech_communicators_of(&g.design, g.plan[r]);
+            if (has.bytes > most.bytes) most = has;
+        }
+        grid_plans_free(&g);
+        assert_int_equal(most.n, layouts[l].n);
+        assert_int_equal(most.bytes,
+                         ((int64_t)512 << 20) + ((int64_t)10 << 20) * layouts[l].blocks_of_members);
+    }
 }
 
 /* Lines "RANKS parallel.comm=BACKEND WORD ...". */

@@ -5,7 +5,9 @@
  */
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "device/cores.h"
 #include "device/device.h"
@@ -16,6 +18,35 @@ static ech_core_set set_of(const int *core, int n)
     ech_core_set set = {{0}};
     for (int i = 0; i < n; i++) set.word[core[i] / 64] |= UINT64_C(1) << (core[i] % 64);
     return set;
+}
+
+static ech_core_set read_from(const char *text)
+{
+    char path[] = "/tmp/echelon-test-cores-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    close(fd);
+    ech_core_set set = ech_cores_read(path);
+    unlink(path);
+    return set;
+}
+
+TEST(sets_are_read)
+{
+    const int some[] = {0, 1, 2, 7, 63, 64, 65, 4095};
+    const ech_core_set want = set_of(some, 8), none = {{0}};
+    ech_core_set found = read_from("0-2,7,63-65,4095\n");
+    assert_true(ech_cores_are_same(&found, &want));
+    static const char *const bad[] = {"",      "\n",   "0-4096\n", "3-1\n",  "-1\n",
+                                      "0,a\n", "0-\n", "0 1\n",    "1-2-3\n"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        found = read_from(bad[i]);
+        if (!ech_cores_are_same(&found, &none)) fail_msg("\"%s\" is a set of cores", bad[i]);
+    }
+    found = ech_cores_read("/nowhere");
+    assert_true(ech_cores_are_same(&found, &none));
+    const ech_core_set few = set_of(some + 2, 3), both = ech_cores_common(&few, &want);
+    assert_true(ech_cores_are_same(&both, &few));
 }
 
 TEST(sets_are_compared)

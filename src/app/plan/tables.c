@@ -10,6 +10,7 @@
 
 #include "app/count.h"
 #include "app/plan/report.h"
+#include "app/setup/communicators.h"
 #include "schedule/peaks.h"
 #include "schedule/states.h"
 #include "schedule/traffic.h"
@@ -154,6 +155,13 @@ static void print_device(const ech_plan_report *report, ech_text *out)
         ech_text_append(out, ", of the host %s", ECH_BYTES(config->memory.host_limit));
 }
 
+/* What NCCL takes besides the arenas. */
+static void print_joined(const ech_plan_report *report, const ech_plan *plan, ech_text *out)
+{
+    const ech_communicators joined = ech_communicators_of(report->design, plan);
+    ech_communicators_print(&joined, out);
+}
+
 /* The first kinds, the one that needs the most, and the last. */
 static void print_memory_table(const ech_plan_report *report, ech_text *out)
 {
@@ -225,6 +233,7 @@ void ech_plan_print_memory(const ech_plan_report *report, ech_text *out)
     const ech_plan *plan = report->alike.at[0].plan;
     if (report->alike.n > 1) {
         print_memory_table(report, out);
+        print_joined(report, report->alike.at[find_largest(report)].plan, out);
         print_evaluator(report, out);
         return;
     }
@@ -233,6 +242,7 @@ void ech_plan_print_memory(const ech_plan_report *report, ech_text *out)
     print_device(report, out);
     ech_text_append(out, "\n");
     ech_print_memory(plan, out);
+    print_joined(report, plan, out);
     print_evaluator(report, out);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "app/setup/cards.h"
+#include "app/setup/communicators.h"
 #include "app/setup/practice.h"
 #include "app/setup/remedies.h"
 #include "base/log.h"
@@ -124,13 +125,21 @@ static bool shares_limit(const ech_design *design)
            !ech_config_is_set(design->config, "memory.device_limit");
 }
 
+/* What NCCL takes of a GPU whose memory is the limit, besides the arena. */
+static int64_t library_need(const ech_design *design, const ech_plan *plan)
+{
+    const ech_device *device = ech_device_find(ech_config_name(design->config, "parallel.device"));
+    bool given = ech_config_is_set(design->config, "memory.device_limit");
+    return given || !device || !device->count ? 0 : ech_communicators_of(design, plan).bytes;
+}
+
 /* Bytes of memory.device_limit that a rank needs with a host arena of this size. The window exists
  * once for all ranks; each rank counts its share. */
 static int64_t device_need(const ech_design *design, const ech_plan *plan, int64_t host)
 {
     int64_t ranks = design->world, window = plan->arena_bytes[ECH_SPACE_WINDOW];
     return plan->arena_bytes[ECH_SPACE_DEVICE] + (window + ranks - 1) / ranks +
-           (shares_limit(design) ? host : 0);
+           library_need(design, plan) + (shares_limit(design) ? host : 0);
 }
 
 static bool fits(const ech_design *design, const ech_plan *plan, int64_t host)
@@ -166,7 +175,9 @@ static void log_memory(const ech_design *design, const ech_plan *plan)
 {
     ECH_FREED_TEXT table = {0};
     char *rest = NULL;
+    const ech_communicators joined = ech_communicators_of(design, plan);
     ech_print_memory(plan, &table);
+    ech_communicators_print(&joined, &table);
     ech_log_info("the memory of rank %d:", design->first_rank + plan->rank);
     for (char *line = strtok_r(table.at, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
         ech_log_info("%s", line);
@@ -333,14 +344,45 @@ static int index_of(const ech_device *device, int local_rank)
     return device->use ? local_rank % device->count() : 0;
 }
 
+/* Ranks that are threads copy from GPU to GPU, rank i's being GPU i; NCCL's communicators have ways
+ * of their own. */
+static void meet_others(const ech_device *device, const ech_comm *comm, int mine)
+{
+    int n = device->meet ? device->count() : 0;
+    if (n > ech_comm_size(comm)) n = ech_comm_size(comm);
+    for (int other = 0; other < n && !ech_comm_joins(comm); other++)
+        if (!device->meet(other) && mine < other)
+            ech_log_warn("messages between GPUs %d and %d go through the host's memory, which is "
+                         "slow: the system lets neither access the other (nvidia-smi topo -p2p r)",
+                         mine, other);
+}
+
+/* What NCCL has taken of a GPU with so many bytes left before, next to what was planned. */
+static void say_taken(const ech_design *design, const ech_plan *plan, const ech_device *device,
+                      int64_t left)
+{
+    const ech_communicators joined = ech_communicators_of(design, plan);
+    int64_t taken = left - (int64_t)device->left() - plan->arena_bytes[ECH_SPACE_DEVICE];
+    if (joined.n && design->config->parallel.share_device != 1)
+        ech_log_info("NCCL took %s of rank 0's GPU for %s; planned: at most %s",
+                     ECH_BYTES(taken > 0 ? taken : 0), ECH_COUNT(joined.n, "communicator"),
+                     ECH_BYTES(joined.bytes));
+}
+
 ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool forward_only,
                               ech_session *out)
 {
     int local_rank = ech_comm_local_rank(comm);
     const ech_device *device = ech_device_find(ech_config_name(design->config, "parallel.device"));
-    ECH_TRY(ech_cards_check_device(design->config, comm, device, index_of(device, local_rank)));
+    int index = index_of(device, local_rank);
+    ECH_TRY(ech_cards_check_device(design->config, comm, device, index));
+    if (device->use) device->use(index);
+    meet_others(device, comm, index);
     if (!forward_only) ECH_TRY(ech_practise(design, comm));
-    return ech_session_create_on(design, comm, local_rank, forward_only, out);
+    int64_t left = device->left ? (int64_t)device->left() : 0;
+    ECH_TRY(ech_session_create_on(design, comm, local_rank, forward_only, out));
+    if (left && ech_comm_rank(comm) == 0) say_taken(design, out->plan, device, left);
+    return ECH_OK;
 }
 
 ech_status ech_session_create_on(const ech_design *design, ech_comm *comm, int local_rank,

@@ -129,27 +129,16 @@ ech_status ech_setup_check_sharing(const ech_config *config, const ech_device *d
         n, device->name, local_ranks, n);
 }
 
-/* What a rank has of a GPU of so many bytes that the library for messages does not take; at least
- * half. */
-static size_t without_reserve(const ech_config *config, const ech_device *device, int ranks,
-                              size_t bytes)
-{
-    const ech_comm_backend *comm = ech_comm_of_kind((ech_comm_kind)config->parallel.comm);
-    size_t reserve = ranks > 1 && device->count && comm ? ech_comm_reserve(comm) : 0;
-    return bytes - (reserve < bytes / 2 ? reserve : bytes / 2);
-}
-
 /* A machine without the device has nothing to limit a plan by. */
-static ech_status resolve_limit(ech_config *config, int ranks, int local_ranks)
+static ech_status resolve_limit(ech_config *config, int local_ranks)
 {
     const char *name = ech_config_name(config, "parallel.device");
     const ech_device *device = ech_device_find(name);
     if (config->memory.device_limit != ECH_AUTO) return ECH_OK;
     config->memory.device_limit = ECH_LIMIT_UNKNOWN;
     if (!ech_device_lacks(name))
-        config->memory.device_limit = (int64_t)without_reserve(
-            config, device, ranks,
-            device->memory_bytes() / (size_t)ech_cards_sharers(config, device, local_ranks));
+        config->memory.device_limit =
+            (int64_t)device->memory_bytes() / ech_cards_sharers(config, device, local_ranks);
     else if (config->memory.recompute == ECH_RECOMPUTE_AUTO)
         return ech_config_complain(config, "memory.recompute",
                                    "needs the memory size of the device, and this machine has "
@@ -175,7 +164,7 @@ static ech_status resolve_machine(ech_config *config, int ranks, int local_ranks
         config->parallel.threads = threads > 0 ? threads : 1;
     }
     resolve_machines(config, ranks, local_ranks);
-    ECH_ALSO(&status, resolve_limit(config, ranks, local_ranks));
+    ECH_ALSO(&status, resolve_limit(config, local_ranks));
     if (ech_config_is_auto(config->checkpoint.directory)) {
         ECH_FREED char *directory = ech_file_join(config->log.directory, "checkpoints");
         ech_config_replace_text(&config->checkpoint.directory, directory);
