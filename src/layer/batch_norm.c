@@ -196,5 +196,6 @@ const ech_layer ech_layer_row_batch_norm = {.name = "batch_norm",
                                             .scratch = scratch,
                                             .needs_in = ECH_NEED_10_BITS,
                                             .overwrites = 1u << ECH_NORM_X,
+                                            .renews = true,
                                             .finishes_in_b = true,
                                             .cheap = true};

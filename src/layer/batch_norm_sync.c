@@ -148,6 +148,7 @@ const ech_layer ech_layer_row_batch_sync = {.name = "batch_sync",
                                             .backward_input = sync_backward,
                                             .needs_in = ECH_NEED_10_BITS,
                                             .overwrites = 1u << ECH_NORM_X,
+                                            .renews = true,
                                             .cheap = true};
 
 const ech_layer ech_layer_row_sum_gradients = {
