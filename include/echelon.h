@@ -152,7 +152,8 @@ typedef struct echelon_plan_options {
     bool steps;          /* text and JSON have every step of a training step */
     bool simulate;       /* the text has the simulation's results */
     const char *cluster; /* a cluster file (docs/clusters.md); NULL: this machine */
-    double tokens;       /* with `cluster`: tokens of the whole training; 0: those of the run */
+    /* With `cluster`: units of the whole training (echelon_metrics.unit); 0: the run's. */
+    double tokens;
     /* Called by echelon_plan_create, on its thread, with what it begins to do: "simulating". */
     void (*progress)(const char *doing, void *context); /* NULL: not wanted */
     void *context;
@@ -252,12 +253,13 @@ typedef struct echelon_metrics {
     double loss;          /* mean over targets; NaN: no token counted as a target */
     double grad_norm;     /* before clipping */
     double learning_rate; /* 0: the update was withheld */
-    int64_t tokens;       /* trained on so far, over all ranks */
+    int64_t tokens;       /* units trained on so far, over all ranks: see `unit` */
     double seconds;       /* of this step */
     int withheld;         /* 1: a NaN or infinity; no update was made */
     int saved;            /* 1: a checkpoint of this step was begun */
     double valid_loss;    /* NaN: the run did not validate after this step */
     int requests; /* that hooks of any process have made after this step; set for the hook `end` */
+    const char *unit; /* what `tokens` counts: "token"; "sample" of runs on images or features */
 } echelon_metrics;
 
 /* Makes a training step and what is due after it (validation, checkpoint), as the run's keys say.

@@ -22,9 +22,10 @@ _STOP, _FAILED = 1, -10  # ECHELON_STOP; a number that is no status
 
 
 def metrics_of(struct: _library.Metrics) -> Metrics:
-    """The metrics of a training step as a dict, without what was not measured."""
-    found: Any = {name: getattr(struct, name) for name, *_ in struct._fields_[1:]
-                  if name != "requests"}
+    """The metrics of a training step as a dict, without what was not measured. The units trained on
+    are named: tokens or samples."""
+    found: Any = {f"{struct.unit.decode()}s" if name == "tokens" else name: getattr(struct, name)
+                  for name, *_ in struct._fields_[1:] if name not in ("requests", "unit")}
     found["withheld"], found["saved"] = bool(found["withheld"]), bool(found["saved"])
     if math.isnan(found["valid_loss"]):
         del found["valid_loss"]

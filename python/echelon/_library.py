@@ -78,7 +78,8 @@ class Metrics(_Sized):
                 ("grad_norm", ctypes.c_double), ("learning_rate", ctypes.c_double),
                 ("tokens", ctypes.c_int64), ("seconds", ctypes.c_double),
                 ("withheld", ctypes.c_int), ("saved", ctypes.c_int),
-                ("valid_loss", ctypes.c_double), ("requests", ctypes.c_int)]
+                ("valid_loss", ctypes.c_double), ("requests", ctypes.c_int),
+                ("unit", ctypes.c_char_p)]
 
 
 HOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Metrics), ctypes.c_void_p)

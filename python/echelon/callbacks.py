@@ -221,7 +221,8 @@ class TensorBoard(Callback):
 
 
 class CSVLogger(Callback):
-    """Writes the metrics of each step as a line of a CSV file."""
+    """Writes the metrics of each step as a line of a CSV file. Runs on images or features have a
+    column samples in place of tokens."""
 
     COLUMNS = ("step", "loss", "valid_loss", "grad_norm", "learning_rate", "tokens", "seconds")
 
@@ -229,14 +230,16 @@ class CSVLogger(Callback):
         self.filename, self.append = filename, append
 
     def on_train_begin(self, logs: Metrics) -> None:
-        has = self.append and os.path.exists(self.filename)
+        self.has_header = self.append and os.path.exists(self.filename)
         self.file = open(self.filename, "a" if self.append else "w", newline="", encoding="utf-8")
-        self.writer = csv.DictWriter(self.file, self.COLUMNS, extrasaction="ignore")
-        if not has:
-            self.writer.writeheader()
 
     def on_train_batch_end(self, step: int, logs: Metrics) -> None:
-        self.writer.writerow(logs)
+        columns = [name if name != "tokens" or name in logs else "samples" for name in self.COLUMNS]
+        writer = csv.DictWriter(self.file, columns, extrasaction="ignore")
+        if not self.has_header:
+            writer.writeheader()
+        self.has_header = True
+        writer.writerow(logs)
         self.file.flush()
 
     def on_train_end(self, logs: Metrics) -> None:

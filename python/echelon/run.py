@@ -38,7 +38,8 @@ class Metrics(TypedDict, total=False):
     loss: float  # mean over targets; NaN: no token counted as a target
     grad_norm: float  # before clipping
     learning_rate: float  # 0: the update was withheld
-    tokens: int  # trained on so far, over all ranks
+    tokens: int  # trained on so far, over all ranks; not of runs on images or features
+    samples: int  # the same, only of runs on images or features
     seconds: float  # of this step
     withheld: bool  # a NaN or infinity; no update was made
     saved: bool  # a checkpoint of this step was begun
@@ -205,9 +206,9 @@ class Training(Handle):
 
     def step(self) -> Metrics:
         """Makes a training step and what is due after it (validation, checkpoint). Returns its
-        metrics as a dict: step, loss, grad_norm, learning_rate, tokens (so far), seconds,
-        withheld, saved, and valid_loss if it was measured. Strategies with spans of steps (asp,
-        hogwild, pipedream) make a span."""
+        metrics as a dict: step, loss, grad_norm, learning_rate, tokens (so far; samples where these
+        are images or features), seconds, withheld, saved, and valid_loss if it was measured.
+        Strategies with spans of steps (asp, hogwild, pipedream) make a span."""
         self._check_outside("make a step")
         metrics = _library.Metrics()
         with self._use() as handle:
@@ -335,8 +336,8 @@ class Run(Keyed):
              steps: bool = False, simulate: bool = False) -> Plan:
         """Plans the run on all ranks, as `echelon plan` does with these options. Nothing is
         allocated or read. ranks, per_machine: in total, and on a machine (0: as the keys say).
-        cluster: a cluster file. tokens: of the whole training, with a cluster. steps: list every
-        step. simulate: with the simulation's results."""
+        cluster: a cluster file. With it, tokens is the number of tokens (of images: samples) in the
+        whole training. steps: list every step. simulate: with the simulation's results."""
         return Plan(self, ranks=ranks, per_machine=per_machine, cluster=cluster, tokens=tokens,
                     steps=steps, simulate=simulate)
 

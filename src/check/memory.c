@@ -278,7 +278,7 @@ static ech_status check_overlap(const ech_plan *plan, const ech_list *list, ech_
 static bool may_overwrite(const ech_plan *plan, const ech_list *list, int tick, int from, int to)
 {
     const ech_step *step = ech_list_step_at(list, tick);
-    if (step->kind != ECH_STEP_BACKWARD_INPUT) return false;
+    if (ech_step_kind_phase(step->kind) < 0) return false;
     const ech_block *block = plan->model->block.at[step->block];
     const ech_block_call *call =
         &block->program[step->phase].at[step->first_call + tick - step->tick];

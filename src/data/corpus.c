@@ -12,7 +12,6 @@
 #include "base/divisor.h"
 #include "base/memory.h"
 #include "base/file.h"
-#include "data/image_file.h"
 #include "data/token_index.h"
 
 /* ---- the texts of blends, as Megatron users write them ---- */
@@ -283,7 +282,7 @@ void ech_corpus_close(ech_corpus *corpus)
     for (size_t i = 0; i < corpus->source.n; i++) {
         ech_token_file_close(corpus->source.at[i].file);
         ech_documents_free(&corpus->source.at[i].documents);
-        ech_image_file_close(corpus->source.at[i].images);
+        if (corpus->kind->close) corpus->kind->close(&corpus->source.at[i]);
     }
     free(corpus->source.at);
     ech_blend_free(&corpus->blend);

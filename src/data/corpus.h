@@ -51,8 +51,8 @@ typedef struct ech_source {
     bool document_mask;      /* as the corpus was opened */
     ech_documents documents; /* of a corpus of whole documents */
     int64_t apart;           /* 1: samples share no token (ech_corpus_of_items); else 0 */
-    struct ech_image_file *images; /* owned by the corpus; of other kinds NULL */
-    int64_t first;                 /* record of sample 0 */
+    void *records;           /* of kinds with a file of their own: the file, which `close` closes */
+    int64_t first;           /* record of sample 0 */
 } ech_source;
 
 struct ech_corpus {
@@ -79,6 +79,8 @@ typedef struct ech_source_counts {
 typedef struct ech_data_kind {
     /* Opens the source at `path`: sets its samples, at least 1, and the kind's own fields. */
     ech_status (*open)(const ech_corpus_options *options, const char *path, ech_source *source);
+    /* Closes source->records, which may be NULL. Needed if `open` sets that. */
+    void (*close)(ech_source *source);
     void (*measure)(const ech_source *source, ech_source_counts *out);
     /* The number of targets of sample s with weight 1. Does not read it. */
     int64_t (*count)(const ech_source *source, const ech_loader_options *options, int64_t s);

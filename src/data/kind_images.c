@@ -43,10 +43,17 @@ static ech_status split_records(const ech_corpus_options *options, const char *p
 static ech_status open_images(const ech_corpus_options *options, const char *path,
                               ech_source *source)
 {
-    ECH_TRY(ech_image_file_open(path, &source->images));
-    ECH_TRY(check_file(options, path, &source->images->header));
-    source->samples = (int64_t)source->images->header.count;
+    ech_image_file *file;
+    ECH_TRY(ech_image_file_open(path, &file));
+    source->records = file;
+    source->samples = (int64_t)file->header.count;
+    ECH_TRY(check_file(options, path, &file->header));
     return options->split[0] ? split_records(options, path, source) : ECH_OK;
+}
+
+static void close_images(ech_source *source)
+{
+    ech_image_file_close(source->records);
 }
 
 static size_t scratch_bytes(const ech_loader_options *options)
@@ -97,7 +104,7 @@ static ech_status read_image(const ech_source *source, const ech_loader_options 
                              int64_t position, int64_t s, void *scratch, const ech_batch *batch,
                              int64_t row)
 {
-    const ech_image_file *file = source->images;
+    const ech_image_file *file = source->records;
     int64_t H = file->header.height, line = file->header.width * (int64_t)file->header.channels;
     change how = draw_change(options, position);
     int32_t label;
@@ -116,7 +123,7 @@ static ech_status read_image(const ech_source *source, const ech_loader_options 
 /* The header has a hash of all records. */
 static ech_status identify(const ech_source *source, int64_t *units, ech_text *out)
 {
-    const ech_image_file *file = source->images;
+    const ech_image_file *file = source->records;
     const int64_t part[] = {source->first, source->samples};
     *units = (int64_t)file->header.count;
     ech_text_append_bytes(out, (const char *)&file->header, sizeof file->header);
@@ -124,5 +131,8 @@ static ech_status identify(const ech_source *source, int64_t *units, ech_text *o
     return ECH_OK;
 }
 
-const ech_data_kind ech_data_kind_images = {
-    .open = open_images, .scratch = scratch_bytes, .read = read_image, .identify = identify};
+const ech_data_kind ech_data_kind_images = {.open = open_images,
+                                            .close = close_images,
+                                            .scratch = scratch_bytes,
+                                            .read = read_image,
+                                            .identify = identify};

@@ -14,16 +14,6 @@
 
 #include "base/status.h"
 
-enum {
-    X = ECH_NORM_X,
-    MEAN = ECH_NORM_MEAN,
-    VARIANCE = ECH_NORM_VARIANCE,
-    GAIN = ECH_NORM_GAIN,
-    BIAS = ECH_NORM_BIAS,
-    RUNNING_MEAN = ECH_NORM_RUNNING_MEAN,
-    RUNNING_VARIANCE = ECH_NORM_RUNNING_VARIANCE
-};
-
 static ech_shape statistics_shape(int64_t channels)
 {
     return ech_shape_2d(ECH_AXIS_BATCH, 0, ECH_AXIS_CHANNELS, channels);
@@ -70,8 +60,9 @@ ech_node *ech_norm_node(ech_block *block, const ech_layer *layer, const ech_norm
     ech_node_param(node, options->norm.bias);
     ech_node_param(node, options->norm.running_mean);
     ech_node_param(node, options->norm.running_variance);
-    node->untrained = 1u << RUNNING_MEAN | 1u << RUNNING_VARIANCE;
-    node->b = (ech_reads){.in = 1u << X | 1u << MEAN | 1u << VARIANCE, .param = 1u << GAIN};
+    node->untrained = 1u << ECH_NORM_RUNNING_MEAN | 1u << ECH_NORM_RUNNING_VARIANCE;
+    node->b = (ech_reads){.in = 1u << ECH_NORM_X | 1u << ECH_NORM_MEAN | 1u << ECH_NORM_VARIANCE,
+                          .param = 1u << ECH_NORM_GAIN};
     return node;
 }
 
@@ -167,32 +158,36 @@ static ech_tensor as_sample(const ech_tensor *state)
 void ech_norm_forward(const ech_call *call)
 {
     const ech_norm_options *options = call->node->options;
-    ech_tensor x = ech_tensor_matrix(&call->in[X]), y = ech_tensor_matrix(&call->out[0]);
-    ech_tensor mean = call->in[MEAN], variance = call->in[VARIANCE];
+    ech_tensor x = ech_tensor_matrix(&call->in[ECH_NORM_X]), y = ech_tensor_matrix(&call->out[0]);
+    ech_tensor mean = call->in[ECH_NORM_MEAN], variance = call->in[ECH_NORM_VARIANCE];
     if (call->purpose != ECH_TRAIN) {
-        mean = as_sample(&call->param[RUNNING_MEAN]);
-        variance = as_sample(&call->param[RUNNING_VARIANCE]);
+        mean = as_sample(&call->param[ECH_NORM_RUNNING_MEAN]);
+        variance = as_sample(&call->param[ECH_NORM_RUNNING_VARIANCE]);
     }
-    call->kernels->batch_norm_forward(call->context, &x, &mean, &variance, &call->param[GAIN],
-                                      &call->param[BIAS], options->norm.eps, &y);
+    call->kernels->batch_norm_forward(call->context, &x, &mean, &variance,
+                                      &call->param[ECH_NORM_GAIN], &call->param[ECH_NORM_BIAS],
+                                      options->norm.eps, &y);
 }
 
 static void backward(const ech_call *call)
 {
     const ech_norm_options *options = call->node->options;
-    ech_tensor x = ech_tensor_matrix(&call->in[X]), dy = ech_tensor_matrix(&call->dout[0]);
-    ech_tensor dx = ech_tensor_matrix(&call->din[X]);
-    bool accumulate = call->accumulate[call->dparam[GAIN].data ? GAIN : BIAS];
-    call->kernels->batch_norm_backward(
-        call->context, &dy, &x, samples_of(call->node, call->extent), &call->in[MEAN],
-        &call->in[VARIANCE], &call->param[GAIN], options->norm.eps, &dx, accumulate,
-        ech_optional(&call->dparam[GAIN]), ech_optional(&call->dparam[BIAS]));
+    ech_tensor x = ech_tensor_matrix(&call->in[ECH_NORM_X]), dy = ech_tensor_matrix(&call->dout[0]);
+    ech_tensor dx = ech_tensor_matrix(&call->din[ECH_NORM_X]);
+    bool accumulate =
+        call->accumulate[call->dparam[ECH_NORM_GAIN].data ? ECH_NORM_GAIN : ECH_NORM_BIAS];
+    call->kernels->batch_norm_backward(call->context, &dy, &x, samples_of(call->node, call->extent),
+                                       &call->in[ECH_NORM_MEAN], &call->in[ECH_NORM_VARIANCE],
+                                       &call->param[ECH_NORM_GAIN], options->norm.eps, &dx,
+                                       accumulate, ech_optional(&call->dparam[ECH_NORM_GAIN]),
+                                       ech_optional(&call->dparam[ECH_NORM_BIAS]));
 }
 
 static size_t scratch(const ech_scratch_query *query)
 {
-    return query->phase == ECH_BACKWARD_INPUT ? scratch_of(query, ECH_OP_batch_norm_backward, X)
-                                              : 0;
+    return query->phase == ECH_BACKWARD_INPUT
+               ? scratch_of(query, ECH_OP_batch_norm_backward, ECH_NORM_X)
+               : 0;
 }
 
 const ech_layer ech_layer_row_batch_norm = {.name = "batch_norm",
@@ -200,6 +195,7 @@ const ech_layer ech_layer_row_batch_norm = {.name = "batch_norm",
                                             .backward_input = backward,
                                             .scratch = scratch,
                                             .needs_in = ECH_NEED_10_BITS,
-                                            .overwrites = 1u << X,
+                                            .overwrites = 1u << ECH_NORM_X,
+                                            .renews = true,
                                             .finishes_in_b = true,
                                             .cheap = true};

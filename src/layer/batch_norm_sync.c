@@ -19,13 +19,9 @@
 #include "base/status.h"
 #include "layer/batch_norm.h"
 
+/* Further ports. */
 enum {
-    X = ECH_NORM_X,
-    MEAN = ECH_NORM_MEAN,
-    VARIANCE = ECH_NORM_VARIANCE,
-    GAIN = ECH_NORM_GAIN,
-    BIAS = ECH_NORM_BIAS,
-    Y = 0, /* outputs of batch_sync */
+    Y, /* outputs of batch_sync */
     SUMS,
     OWN_SUMS = 0, /* inputs of batch_sums */
     OWN_X,
@@ -80,7 +76,8 @@ int ech_norm_sync(ech_block *block, const ech_norm_options *options, int x, int 
 {
     int64_t C = block->value.at[x].shape.size[3];
     ech_node *node = ech_norm_node(block, &ech_layer_row_batch_sync, options, x, mean, variance);
-    node->frozen = 1u << GAIN | 1u << BIAS; /* batch_sums writes their gradients */
+    /* batch_sums writes their gradients */
+    node->frozen = 1u << ECH_NORM_GAIN | 1u << ECH_NORM_BIAS;
     int y = ech_node_out_like(block, node, x);
     int sums = ech_node_out(block, node, "sums",
                             ech_shape_1d(ECH_AXIS_NONE, padded_sums(C, options->replicas)));
@@ -138,19 +135,20 @@ const ech_layer ech_layer_row_batch_merge = {.name = "batch_merge", .forward = m
 static void sync_backward(const ech_call *call)
 {
     const ech_norm_options *options = call->node->options;
-    ech_tensor x = ech_tensor_matrix(&call->in[X]), dy = ech_tensor_matrix(&call->dout[Y]);
-    ech_tensor dx = ech_tensor_matrix(&call->din[X]);
+    ech_tensor x = ech_tensor_matrix(&call->in[ECH_NORM_X]), dy = ech_tensor_matrix(&call->dout[Y]);
+    ech_tensor dx = ech_tensor_matrix(&call->din[ECH_NORM_X]);
     ech_tensor sums = sums_of(&call->dout[SUMS], x.shape[1]);
-    call->kernels->batch_norm_input(call->context, &dy, &x, &call->in[MEAN], &call->in[VARIANCE],
-                                    &call->param[GAIN], &sums, options->replicas * x.shape[0],
-                                    options->norm.eps, &dx);
+    call->kernels->batch_norm_input(call->context, &dy, &x, &call->in[ECH_NORM_MEAN],
+                                    &call->in[ECH_NORM_VARIANCE], &call->param[ECH_NORM_GAIN],
+                                    &sums, options->replicas * x.shape[0], options->norm.eps, &dx);
 }
 
 const ech_layer ech_layer_row_batch_sync = {.name = "batch_sync",
                                             .forward = ech_norm_forward,
                                             .backward_input = sync_backward,
                                             .needs_in = ECH_NEED_10_BITS,
-                                            .overwrites = 1u << X,
+                                            .overwrites = 1u << ECH_NORM_X,
+                                            .renews = true,
                                             .cheap = true};
 
 const ech_layer ech_layer_row_sum_gradients = {
@@ -164,11 +162,13 @@ static void sums_backward(const ech_call *call)
     ech_tensor x = ech_tensor_matrix(&call->in[OWN_X]), dy = ech_tensor_matrix(&call->dout[Y]);
     const ech_tensor *padded = &call->din[OWN_SUMS];
     ech_tensor sums = sums_of(padded, x.shape[1]);
-    bool accumulate = call->accumulate[call->dparam[GAIN].data ? GAIN : BIAS];
+    bool accumulate =
+        call->accumulate[call->dparam[ECH_NORM_GAIN].data ? ECH_NORM_GAIN : ECH_NORM_BIAS];
     call->kernels->fill(call->context, padded, 0);
-    call->kernels->batch_norm_sums(
-        call->context, &dy, &x, &call->in[OWN_MEAN], &call->in[OWN_VARIANCE], options->norm.eps,
-        &sums, accumulate, ech_optional(&call->dparam[GAIN]), ech_optional(&call->dparam[BIAS]));
+    call->kernels->batch_norm_sums(call->context, &dy, &x, &call->in[OWN_MEAN],
+                                   &call->in[OWN_VARIANCE], options->norm.eps, &sums, accumulate,
+                                   ech_optional(&call->dparam[ECH_NORM_GAIN]),
+                                   ech_optional(&call->dparam[ECH_NORM_BIAS]));
 }
 
 static size_t sums_scratch(const ech_scratch_query *query)

@@ -95,6 +95,18 @@ static bool is_gradient(const lister *l, int value)
     return l->block->value.at[value].role == ECH_ROLE_GRADIENT;
 }
 
+/* Output 0 may reuse the memory of input 0, if neither is a view and lists that have one have
+ * both. */
+static void mark_renewed(lister *l, const ech_node *node)
+{
+    ech_operand *in = l->block->operand.at + l->call->first_operand, *out = in + node->ins;
+    if (!node->layer->renews || node->goes_on) return;
+    ECH_ASSERT(in->port == ECH_PORT_IN && in->index == 0);
+    ECH_ASSERT(out->port == ECH_PORT_OUT && out->index == 0);
+    out->overwrites = ech_block_base(l->block, in->like) == in->like && out->value == out->like &&
+                      in->purposes == out->purposes;
+}
+
 /* Saved gradients belong to the backward. A cache has rows of other chunks in addition to the
  * call's; R finds these there, too. */
 static void list_forward(lister *l, const ech_node *node)
@@ -109,6 +121,7 @@ static void list_forward(lister *l, const ech_node *node)
     }
     for (int i = 0; i < node->outs; i++)
         add_value(l, ECH_PORT_OUT, i, node->out[i], node->out[i], mode);
+    mark_renewed(l, node);
     for (int i = 0; i < node->keeps; i++) {
         int kept = node->keep[i];
         bool cached = l->block->value.at[kept].cached;
@@ -200,8 +213,10 @@ void ech_program_list_operands(ech_block *block)
 int ech_operand_overwrites(const ech_block *block, const ech_block_call *call,
                            const ech_operand *operand)
 {
-    const ech_operand *o = NULL;
-    while (operand->overwrites && (o = ech_call_next(block, call, ECH_TRAIN, o)))
-        if (o->port == ECH_PORT_IN && o->index == operand->index) return o->value;
+    const ech_operand *all = block->operand.at + call->first_operand;
+    for (int i = 0; operand->overwrites && i < call->operands; i++)
+        if (all[i].port == ECH_PORT_IN && all[i].index == operand->index &&
+            all[i].purposes & operand->purposes)
+            return all[i].value;
     return -1;
 }

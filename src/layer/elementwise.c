@@ -108,6 +108,7 @@ enum {
                                             .backward_input = NAME##_backward,                     \
                                             .needs_in = (ech_need)NEEDS_##NAME,                    \
                                             .overwrites = 1,                                       \
+                                            .renews = true,                                        \
                                             .cheap = true};                                        \
     static void NAME##_bias_backward(const ech_call *call)                                         \
     {                                                                                              \

@@ -277,7 +277,8 @@ typedef struct ech_operand {
     uint8_t port, index; /* ech_port; index in its array of ech_call */
     uint8_t mode;        /* ech_mode */
     uint8_t purposes;    /* bit 1 << purpose */
-    bool overwrites; /* DIN: may reuse the memory of the IN of that index, whose life ends here */
+    /* DIN, OUT: may reuse the memory of the IN of that index, if that value's life ends here */
+    bool overwrites;
     int value; /* of the block, never a view; PARAM, DPARAM: the model's parameter; SCRATCH: -1 */
     /* the block's value whose shape it has here: what it is a view of, or the gradient of */
     int like;
@@ -619,6 +620,7 @@ struct ech_layer {
                              ech_phase phase);
     /* Inputs whose gradient B may write over them: it reads each element first. */
     unsigned overwrites;
+    bool renews;          /* F may write output 0 over input 0: it reads each element first */
     bool passes_gradient; /* every input's gradient is the output's; B computes nothing */
     bool fuses_add;       /* backward_input adds call->add[i], which may be din[i] itself */
     /* A node of a loop over chunks of rows: if there is a backward, B also does F. The last node of

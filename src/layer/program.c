@@ -327,6 +327,17 @@ static size_t earliest(const ech_block *block, ech_phase phase, size_t i)
     return place;
 }
 
+/* True if call i encodes a value over which the call before `place` could write, were it the last
+ * to read the value (ech_layer.renews). */
+static bool lets_renew(const ech_block *block, ech_phase phase, size_t i, size_t place)
+{
+    const ech_block_call *calls = block->program[phase].at;
+    if (place == 0 || calls[i].node < 0 || calls[place - 1].node < 0) return false;
+    const ech_node *node = &block->node.at[calls[i].node];
+    const ech_node *before = &block->node.at[calls[place - 1].node];
+    return node->layer->encodes && before->layer->renews && before->in[0] == node->in[0];
+}
+
 /* True for the backward's collectives, and for calls that encode. */
 static bool comes_early(const ech_block *block, const ech_block_call *call, ech_phase phase)
 {
@@ -336,13 +347,15 @@ static bool comes_early(const ech_block *block, const ech_block_call *call, ech_
 }
 
 /* Moves collectives up to where their operands are ready, so that the calls between them compute in
- * the meantime, and calls that encode to the last call that reads the value. */
+ * the meantime. Calls that encode move to the last call that reads the value: before it, if that
+ * call can then write over the value. */
 static void begin_early(ech_block *block, ech_phase phase)
 {
     for (size_t i = 0; i < block->program[phase].n; i++) {
         ech_block_call call = block->program[phase].at[i];
         if (!comes_early(block, &call, phase)) continue;
         size_t place = earliest(block, phase, i);
+        if (lets_renew(block, phase, i, place)) place--;
         for (size_t k = i; k > place; k--)
             block->program[phase].at[k] = block->program[phase].at[k - 1];
         block->program[phase].at[place] = call;

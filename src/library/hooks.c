@@ -97,7 +97,8 @@ static ech_status train(driver *d)
                                    .step = echelon_train_steps(d->training),
                                    .loss = (double)NAN,
                                    .grad_norm = (double)NAN,
-                                   .valid_loss = (double)NAN};
+                                   .valid_loss = (double)NAN,
+                                   .unit = ech_training_unit(d->training)};
     call(d, hooks->begin, "begin");
     ECH_TRY(agree(d));
     ECH_TRY(fulfil(d));

@@ -87,6 +87,8 @@ typedef ech_status ech_rank_call(ech_trainer *t, bool is_first, void *argument);
 ech_status ech_training_call(echelon_training *training, ech_rank_call *call, void *argument);
 /* Whether ranks of this process train; an evaluator's do not. */
 bool ech_training_trains(echelon_training *training);
+/* What echelon_metrics.tokens counts. */
+const char *ech_training_unit(const echelon_training *training);
 /* While a hook runs: some calls are refused. */
 void ech_training_set_hook(echelon_training *training, bool runs);
 /* numbers[n]: the largest of all processes. Collective. */

@@ -283,8 +283,9 @@ echelon_status echelon_train_start(echelon_run *run, const echelon_train_options
     return (echelon_status)status;
 }
 
-static void fill(const ech_trainer *t, echelon_metrics *out)
+static void fill(const echelon_training *training, echelon_metrics *out)
 {
+    const ech_trainer *t = training->first;
     echelon_metrics m = {.step = t->step,
                          .loss = t->loss,
                          .grad_norm = t->last.grad_norm,
@@ -293,7 +294,8 @@ static void fill(const ech_trainer *t, echelon_metrics *out)
                          .seconds = t->seconds,
                          .withheld = t->last.withheld,
                          .saved = t->saved_step == t->step,
-                         .valid_loss = ech_trainer_valid_loss(t)};
+                         .valid_loss = ech_trainer_valid_loss(t),
+                         .unit = ech_training_unit(training)};
     ech_library_give(out, out->size, &m, sizeof m);
 }
 
@@ -313,7 +315,7 @@ static ech_status run_steps(echelon_training *training, int64_t steps, echelon_m
     bool all = steps == 0 || steps > INT64_MAX - training->steps;
     training->until = all ? INT64_MAX : training->steps + steps;
     ECH_TRY(ask(training, STEP, NULL, NULL));
-    if (metrics) fill(training->first, metrics);
+    if (metrics) fill(training, metrics);
     return ECH_OK;
 }
 
@@ -407,6 +409,11 @@ void ech_training_set_hook(echelon_training *training, bool runs)
 void ech_training_stop(echelon_training *training)
 {
     training->stopped = training->done = true;
+}
+
+const char *ech_training_unit(const echelon_training *training)
+{
+    return ech_sample_row_of(ech_family_of(training->run.config)->samples)->unit;
 }
 
 ech_exec *ech_training_exec(echelon_training *training)

@@ -64,7 +64,7 @@ static const ech_option options[] = {
              "for the devices and the network that FILE describes (docs/clusters.md), not for this "
              "machine"),
     ECH_TEXT(plan_arguments, tokens, "tokens", 'k', "N",
-             "with --cluster: tokens of the whole training, as 300B or 1.5T"),
+             "with --cluster: tokens (samples of images) of the whole training, as 300B or 1.5T"),
     ECH_FLAG(plan_arguments, search, "search", 'x',
              "with --cluster: searches degrees, micro-batch, schedule, ZeRO, recomputation and "
              "offload that the run does not set; lists the ten fastest layouts"),

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pass that lets gradients reuse the offsets of values. If a layer's backward may write the
- * gradient of an input in place of the input (ech_layer.overwrites), and no later call reads that
- * input, the input dies a tick early and the gradient, its successor, is at its offset. The order
- * decides whether a later call reads it: a W that comes after all of B does.
+ * The pass that lets results reuse the offsets of values. A layer's backward may write the gradient
+ * of an input in place of the input (ech_layer.overwrites), and its forward the output
+ * (ech_layer.renews). If no later call reads that input, the input dies a tick early, and the
+ * result, its successor, is at its offset. The order decides whether a later call reads it: a W
+ * that comes after all of B does.
  *
  * A copy that brings data of a sequence chunk to the device reuses the offset of data that another
  * copy has removed, and waits for that copy. Both run at some time between the same two steps of
@@ -20,25 +21,26 @@ static ech_value *find_own(const ech_plan *plan, ech_list *list, const ech_step 
     return own < 0 ? NULL : &list->value.at[own];
 }
 
-static bool can_inherit(const ech_value *input, const ech_value *gradient, int tick)
+static bool can_inherit(const ech_value *input, const ech_value *result, int tick)
 {
-    return input && gradient && input->kind == ECH_MEMORY_ACTIVATIONS &&
-           gradient->kind == ECH_MEMORY_ACTIVATION_GRADIENTS && input->bytes == gradient->bytes &&
-           input->dies == tick && gradient->born == tick && input->born < tick &&
-           gradient->successor < 0;
+    return input && result && input->kind == ECH_MEMORY_ACTIVATIONS &&
+           (result->kind == ECH_MEMORY_ACTIVATIONS ||
+            result->kind == ECH_MEMORY_ACTIVATION_GRADIENTS) &&
+           input->bytes == result->bytes && input->dies == tick && result->born == tick &&
+           input->born < tick && result->successor < 0;
 }
 
 static void inherit_call(const ech_plan *plan, ech_list *list, const ech_step *step, int index)
 {
     const ech_block *block = plan->model->block.at[step->block];
-    const ech_block_call *call = &block->program[ECH_BACKWARD_INPUT].at[step->first_call + index];
+    const ech_block_call *call = &block->program[step->phase].at[step->first_call + index];
     for (const ech_operand *o = NULL; (o = ech_call_next(block, call, list->purpose, o));) {
         int read = ech_operand_overwrites(block, call, o);
         if (read < 0) continue;
         ech_value *input = find_own(plan, list, step, read);
-        ech_value *gradient = find_own(plan, list, step, o->value);
-        if (!can_inherit(input, gradient, step->tick + index)) continue;
-        input->successor = (int)(gradient - list->value.at);
+        ech_value *result = find_own(plan, list, step, o->value);
+        if (!can_inherit(input, result, step->tick + index)) continue;
+        input->successor = (int)(result - list->value.at);
         input->dies--;
     }
 }
@@ -82,7 +84,7 @@ void ech_pass_inherit(const ech_plan *plan, ech_list *list)
             if (carries(other, ECH_STEP_OFFLOAD) && other->from == ECH_SPACE_DEVICE)
                 inherit_copy(plan, list, other, step);
         }
-        if (step->kind != ECH_STEP_BACKWARD_INPUT) continue;
+        if (ech_step_kind_phase(step->kind) < 0) continue;
         for (int i = 0; i < step->calls; i++) inherit_call(plan, list, step, i);
     }
 }

@@ -106,7 +106,7 @@ void ech_pass_frame_validation(const ech_plan *plan, ech_list *list);
 void ech_pass_access(ech_plan *plan, ech_list *list);
 /* Sets the ticks at which each value is born and dies. */
 void ech_pass_lifetime(const ech_plan *plan, ech_list *list);
-/* Sets successors: a gradient reuses the offset of a value that its writer is the last to read. */
+/* Sets successors: a result reuses the offset of a value that its writer is the last to read. */
 void ech_pass_inherit(const ech_plan *plan, ech_list *list);
 /* Places the values of a space: sets offsets, greedily by size, and list->bytes[space]. */
 void ech_pass_place(const ech_plan *plan, ech_list *list, ech_space space);

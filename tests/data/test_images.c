@@ -244,7 +244,8 @@ static ech_loader_options image_options(int64_t crop, bool flip)
 /* The byte that became this number. */
 static int byte_of(const ech_corpus *corpus, float number)
 {
-    const float(*normal)[256] = (const float(*)[256])corpus->source.at[0].images->normal;
+    const ech_image_file *file = corpus->source.at[0].records;
+    const float(*normal)[256] = (const float(*)[256])file->normal;
     for (int byte = 0; byte < 256; byte++)
         if (normal[0][byte] == number) return byte;
     fail_msg("%g is no byte", (double)number);

@@ -245,6 +245,12 @@ static void check_norm(int64_t G, int64_t samples, int64_t n, int64_t C, bool ac
                      .dtype = ECH_F64}}},
     };
     trial_check_all(trials, TRIAL_COUNT(trials));
+    trial in_place = trials[1];
+    in_place.name = "batch norm in place";
+    in_place.tensor[0].role = TRIAL_IN_OUT;
+    in_place.tensor[5] = in_place.tensor[0];
+    in_place.tensor[5].alias = 1;
+    trial_check(&in_place);
 }
 
 /* Statistics of D replicas; `samples` samples with n rows each. */

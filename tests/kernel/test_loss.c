@@ -131,15 +131,15 @@ TEST(worked_by_hand)
     }
 }
 
-enum { SMOOTH_ROWS = 3, SMOOTH_CLASSES = 7 };
+enum { SMOOTH_ROWS = 3, MOST_CLASSES = 1030 };
 
-/* Smoothed loss and gradient of row r, by definition. */
-static double smooth_row(const double *z, int32_t target, double share, double *gradient)
+/* Smoothed loss and gradient of a row of V logits, by definition. */
+static double smooth_row(const double *z, int V, int32_t target, double share, double *gradient)
 {
     double sum = 0, loss = 0;
-    for (int v = 0; v < SMOOTH_CLASSES; v++) sum += exp(z[v]);
-    for (int v = 0; v < SMOOTH_CLASSES; v++) {
-        double wanted = (1 - share) * (v == target) + share / SMOOTH_CLASSES;
+    for (int v = 0; v < V; v++) sum += exp(z[v]);
+    for (int v = 0; v < V; v++) {
+        double wanted = (1 - share) * (v == target) + share / V;
         loss -= wanted * (z[v] - log(sum));
         gradient[v] = exp(z[v]) / sum - wanted;
     }
@@ -165,33 +165,40 @@ static void run_smooth(const ech_kernels *kernels, double share, const ech_tenso
     ech_kernel_context_destroy(context);
 }
 
-/* The last row has no weight, and NaN. */
+/* Rows of V logits; the last one has no weight, and NaN. */
+static void check_smooth(const ech_kernels *kernels, int V, double share)
+{
+    int32_t targets[SMOOTH_ROWS] = {V / 2, V - 1, 0};
+    float weights[SMOOTH_ROWS] = {1, 0.5F, 0};
+    static double memory[SMOOTH_ROWS * MOST_CLASSES], z[MOST_CLASSES], expected[MOST_CLASSES];
+    double sums[ECH_LOSS_SUMS] = {0}, loss = 0;
+    ech_tensor x = ech_tensor_2d(memory, kernels->dtype, SMOOTH_ROWS, V);
+    for (int64_t i = 0; i < SMOOTH_ROWS * V; i++)
+        trial_set(&x, i, i / V < 2 ? value_at(0, i, -2, 2) : (double)NAN);
+    run_smooth(kernels, share, &x, targets, weights, sums);
+    for (int64_t r = 0; r < SMOOTH_ROWS; r++) {
+        for (int v = 0; v < V; v++) z[v] = value_at(0, r * V + v, -2, 2);
+        if (weights[r] > 0)
+            loss += (double)weights[r] * smooth_row(z, V, targets[r], share, expected);
+        for (int v = 0; v < V; v++) {
+            double is = trial_get(&x, r * V + v), factor = 0.5 * (double)weights[r];
+            if (!(fabs(is - factor * expected[v]) < (weights[r] > 0 ? 1e-6 : 1e-300)))
+                fail_msg("%d classes, row %d, %d: %.9g, not %.9g", V, (int)r, v, is,
+                         factor * expected[v]);
+        }
+    }
+    assert_true(fabs(sums[ECH_LOSS_SUM] - loss) < 1e-6 * (1 + fabs(loss)));
+    assert_true(sums[ECH_LOSS_WEIGHT] == 1.5);
+}
+
 TEST(smoothed_targets_by_definition)
 {
     static const double shares[] = {0, 0.1, 1};
-    int32_t targets[SMOOTH_ROWS] = {3, 6, 0};
-    float weights[SMOOTH_ROWS] = {1, 0.5F, 0};
-    for (int k = 0; k < 9; k++) {
+    static const int classes[] = {1, 7, MOST_CLASSES};
+    for (int k = 0; k < 27; k++) {
         const ech_kernels *kernels = table_of(k % 3);
-        double memory[SMOOTH_ROWS * SMOOTH_CLASSES], z[SMOOTH_CLASSES], expected[SMOOTH_CLASSES];
-        double sums[ECH_LOSS_SUMS] = {0}, loss = 0;
         if (!kernels->smooth_gradient) continue; /* GPUs', as test_devices.c says */
-        ech_tensor x = ech_tensor_2d(memory, kernels->dtype, SMOOTH_ROWS, SMOOTH_CLASSES);
-        for (int64_t i = 0; i < SMOOTH_ROWS * SMOOTH_CLASSES; i++)
-            trial_set(&x, i, i / SMOOTH_CLASSES < 2 ? value_at(0, i, -2, 2) : (double)NAN);
-        run_smooth(kernels, shares[k / 3], &x, targets, weights, sums);
-        for (int64_t r = 0; r < 2; r++) {
-            for (int v = 0; v < SMOOTH_CLASSES; v++)
-                z[v] = value_at(0, r * SMOOTH_CLASSES + v, -2, 2);
-            loss += (double)weights[r] * smooth_row(z, targets[r], shares[k / 3], expected);
-            for (int v = 0; v < SMOOTH_CLASSES; v++)
-                assert_true(fabs(trial_get(&x, r * SMOOTH_CLASSES + v) -
-                                 0.5 * (double)weights[r] * expected[v]) < 1e-6);
-        }
-        for (int v = 0; v < SMOOTH_CLASSES; v++)
-            assert_true(trial_get(&x, 2 * SMOOTH_CLASSES + v) == 0);
-        assert_true(fabs(sums[ECH_LOSS_SUM] - loss) < 1e-6);
-        assert_true(sums[ECH_LOSS_WEIGHT] == 1.5);
+        check_smooth(kernels, classes[k / 9], shares[k / 3 % 3]);
     }
 }
 

@@ -646,7 +646,7 @@ TEST(test_every_layer_is_here)
                       "slide to_heads to_tokens pack attend head_gather exchange_counts "
                       "exchange_rows return_rows gather_rows scatter_rows window_counts "
                       "expert_linear_both gather_context own_rows all_rows";
-    const char *synchronized = /* tests/app/test_norm_sync.c */
+    const char *synchronized = /* test_norm_sync.c */
         "batch_moments gather_moments batch_merge batch_sync sum_gradients batch_sums";
     const char *sampled = "head_next";
     const char *counted = "gate_load"; /* tests/app/test_router_bias.c: it has no gradient */

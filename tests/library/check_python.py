@@ -5,6 +5,7 @@ exceptions, and a fit that is killed goes on from its backup.
 
     check_python.py ECHELON LIBRARY [CASE[.TEST] ...]
 """
+import csv
 import json
 import math
 import os
@@ -12,6 +13,7 @@ import pathlib
 import pydoc
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -126,9 +128,37 @@ class Callbacks(Case):
         lines = path.read_text().splitlines()
         self.assertEqual(len(lines), 7)
         self.assertEqual(lines[0].split(",")[:2], ["step", "loss"])
+        rows = list(csv.DictReader(lines))
+        self.assertEqual([int(row["tokens"]) for row in rows], [128 * n for n in range(1, 7)])
+        self.assertNotIn("samples", rows[0])
         self.assertEqual(seen, [2, 4, 6])
         with self.assertRaises(TypeError):
             echelon.LambdaCallback(on_epoch=print)
+
+    def write_images(self):
+        """16 images of 4 x 4 pixels, of two classes."""
+        path = self.folder / "bars-images-idx3-ubyte"
+        path.write_bytes(struct.pack(">4I", 0x803, 16, 4, 4) + bytes(range(256)))
+        labels = self.folder / "bars-labels-idx1-ubyte"
+        labels.write_bytes(struct.pack(">2I", 0x801, 16) + bytes([0, 1]) * 8)
+        subprocess.run([PROGRAM, "data", path, self.folder / "bars", "--images"], check=True,
+                       capture_output=True)
+
+    def test_samples_of_images(self):
+        self.write_images()
+        run = echelon.Run(data=self.folder / "bars.images", **{
+            "model.architecture": "mlp", "model.hidden_size": 4, "model.num_hidden_layers": 1,
+            "model.image_height": 4, "model.image_width": 4, "model.image_channels": 1,
+            "model.num_classes": 2, "training.steps": 3, "training.global_batch_size": 8,
+            "training.micro_batch_size": 4, "optimizer.learning_rate": 1e-2,
+            "log.directory": self.folder / "mlp"})
+        path = self.folder / "log.csv"
+        history = run.fit([echelon.CSVLogger(path)])
+        self.assertEqual(history.history["samples"], [8, 16, 24])
+        self.assertNotIn("tokens", history.history)
+        rows = list(csv.DictReader(path.read_text().splitlines()))
+        self.assertEqual([row["samples"] for row in rows], ["8", "16", "24"])
+        self.assertNotIn("tokens", rows[0])
 
     def test_epochs_and_tensorboard(self):
         run = echelon.Run(text=self.text.replace("steps: 6", "epochs: 1"),

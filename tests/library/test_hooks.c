@@ -36,6 +36,7 @@ static int begin(echelon_training *training, const echelon_metrics *m, void *con
     note(r, 'b');
     assert_int_equal(m->step, echelon_train_steps(training));
     assert_true(isnan(m->loss));
+    assert_string_equal(m->unit, "token");
     return r->validate_once ? ECHELON_VALIDATE : 0;
 }
 

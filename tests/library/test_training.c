@@ -125,6 +125,7 @@ TEST(test_writing)
         for (int i = 0; i < 2; i++) {
             m[i].size = sizeof m[i];
             assert_int_equal(echelon_train_step(training[i], &m[i]), ECHELON_OK);
+            assert_string_equal(m[i].unit, "token");
         }
         if (m[0].loss != m[1].loss || m[0].grad_norm != m[1].grad_norm)
             fail_msg("%s: loss %.17g and %.17g", grids[g], m[0].loss, m[1].loss);

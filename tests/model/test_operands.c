@@ -437,7 +437,7 @@ static void run(bench *b, const ech_operand *over)
     }
     call.node = &b->block->node.at[b->call->node];
     take_all(b, call.node, &call);
-    if (over) call.din[over->index].data = call.in[over->index].data;
+    if (over) call.port[over->port][over->index].data = call.in[over->index].data;
     dispatch(b, &call);
 }
 
@@ -557,17 +557,17 @@ static bool is_read(const region *r)
     return read;
 }
 
-/* The gradient where the input lies, of which the call reads each part before it writes it. */
+/* The result where the input lies, of which the call reads each part before it writes it. */
 static void check_overwriting(bench *b, const ech_operand *o)
 {
     int from = ech_operand_overwrites(b->block, b->call, o);
     if (from < 0) return;
     prepare(b, false, NULL);
     run(b, o);
-    const region *there = &b->value[from], *gradient = &b->value[o->value];
+    const region *there = &b->value[from], *result = &b->value[o->value];
     int at;
-    assert_int_equal(there->n, gradient->n);
-    memcpy(gradient->data, there->data, (size_t)there->n * there->item);
+    assert_int_equal(there->n, result->n);
+    memcpy(result->data, there->data, (size_t)there->n * there->item);
     if (is_other_result(b, &at)) complain(b, from, "cannot overwrite");
 }
 

@@ -2,8 +2,8 @@
  *
  * Chen's figure from the values of a plan and their lives. Values of working kinds count, on the
  * device. Without sharing each value has bytes of its own. With sharing the bytes at a tick are
- * those of the values that live then. A value that a gradient overwrites in place ends where the
- * gradient begins; without in-place computation it lives until the call has read it.
+ * those of the values that live then. A value that a result overwrites in place ends where the
+ * result begins; without in-place computation it lives until the call has read it.
  */
 #include "app/plan/figure.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loss of rows of logits, and its gradient in place. The statistics read a row twice, for the
- * maximum and for the exponentials; the second time it is in the cache.
+ * The loss of rows of logits, with or without label smoothing, and its gradient in place. The
+ * statistics read a row twice, for the maximum and for the exponentials; the second time it is in
+ * the cache.
  */
 #include <math.h>
 #include <string.h>
@@ -126,5 +127,70 @@ void ECH_CPU(loss_gradient)(ech_kernel_context *context, const ech_tensor *logit
         double loss = row[ECH_STAT_MAX] + log(row[ECH_STAT_SUM]) - row[ECH_STAT_TARGET];
         total[ECH_LOSS_SUM] += (double)weight[r] * loss;
         total[ECH_LOSS_WEIGHT] += (double)weight[r];
+    }
+}
+
+/* ---- label smoothing ---- */
+
+/* The sum of V logits from element `row` on: fp32 in a part, fp64 over parts. */
+static double row_sum(int64_t V, const ech_tensor *logits, int64_t row)
+{
+    double total = 0;
+    ECH_ALIGNED float part[ECH_PART];
+    for (int64_t first = 0; first < V; first += ECH_PART) {
+        int64_t n = ech_part(V, first, ECH_PART);
+        const float *x = ech_part_of(logits, row + first, n, part);
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t v = 0; v < n; v++) sum += x[v];
+        total += (double)sum;
+    }
+    return total;
+}
+
+void ECH_CPU(smooth_statistics)(ech_kernel_context *context, const ech_tensor *logits, double share,
+                                const ech_tensor *stats)
+{
+    int64_t R = logits->shape[0], n = logits->shape[1];
+    ECH_SHAPES(smooth_statistics, ECH_REAL, logits, stats);
+#pragma omp parallel for num_threads(context->threads) if (R * n > ECH_CHUNK)
+    for (int64_t r = 0; r < R; r++) {
+        double *target = (double *)stats->data + r * ECH_LOSS_STATS + ECH_STAT_TARGET;
+        double mean = row_sum(n, logits, r * logits->stride[0]) / (double)n;
+        *target = (1 - share) * *target + share * mean;
+    }
+}
+
+/* Adds `more` to V numbers from element `row` on. */
+static void add_everywhere(int64_t V, const ech_tensor *gradient, int64_t row, float more)
+{
+    ECH_ALIGNED float part[ECH_PART];
+    for (int64_t first = 0; first < V; first += ECH_PART) {
+        int64_t n = ech_part(V, first, ECH_PART);
+        const float *x = ech_part_of(gradient, row + first, n, part);
+        float *y = ech_part_to(gradient, row + first, part);
+#pragma omp simd
+        for (int64_t v = 0; v < n; v++) y[v] = x[v] + more;
+        ech_part_done(gradient, row + first, n, y);
+    }
+}
+
+void ECH_CPU(smooth_gradient)(ech_kernel_context *context, const ech_tensor *targets,
+                              const ech_tensor *weights, const ech_tensor *scale, double share,
+                              const ech_tensor *gradient)
+{
+    int64_t R = gradient->shape[0], n = gradient->shape[1];
+    ECH_SHAPES(smooth_gradient, ECH_REAL, targets, weights, gradient);
+    ECH_ASSERT(scale->dtype == ECH_F64 && ech_tensor_count(scale) == 1);
+    const int32_t *target = targets->data;
+    const float *weight = weights->data;
+    double global = share * *(const double *)scale->data;
+#pragma omp parallel for num_threads(context->threads) if (R * n > ECH_CHUNK)
+    for (int64_t r = 0; r < R; r++) {
+        if (weight[r] == 0.0F) continue;
+        int64_t row = r * gradient->stride[0], own = row + target[r];
+        double factor = (double)weight[r] * global, at_target = (double)ech_number(gradient, own);
+        add_everywhere(n, gradient, row, (float)(-factor / (double)n));
+        ech_set_number(gradient, own, (float)(at_target + factor * (1 - 1 / (double)n)));
     }
 }

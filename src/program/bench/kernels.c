@@ -17,6 +17,7 @@
 #define WIDE            "B=16 T=1024 F=1024"
 #define HEADS           "B=16 T=1024 H=16 D=64"
 #define LOGITS          "R=512 V=50257"
+#define CLASSES         "R=256 V=1000"
 #define WEIGHTS         "N=16777216"
 #define LISTED          "N=16777216 K=16384"
 #define MATRIX          "R=4096 C=4096"
@@ -120,6 +121,8 @@ CALL(grouped_bias_backward, &t[0], &t[1], false, &t[2])
 CALL(grouped_dropout, &t[0], &some, &t[1], 0, t[0].shape[1], &t[2], &t[3])
 CALL(loss_statistics, &t[0], &t[1], 0, &t[2])
 CALL(loss_gradient, &t[0], &t[1], &t[2], 0, &t[3], &t[4], 1, 0, &t[0], &t[5])
+CALL(smooth_statistics, &t[0], 0.1, &t[1])
+CALL(smooth_gradient, &t[0], &t[1], &t[2], 0.1, &t[3])
 CALL(sparse_logits, &t[0], &t[1], &t[2], &t[3])
 CALL(sparse_logits_backward, &t[0], &t[1], false, &t[2], &t[3])
 CALL(conv2d_forward, &t[0], &t[1], NULL, &nine, &t[2])
@@ -328,6 +331,8 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(grouped_dropout, HIDDEN, "<RF <nR2 <cPX >RF", "RF", NULL),
     ROW(loss_statistics, LOGITS, "<wRV <iR >dR3", "3RV", NULL),
     ROW(loss_gradient, LOGITS, "=RV <iR <wR <dR3 <d =d2", "4RV", NULL),
+    ROW(smooth_statistics, CLASSES, "<RV =dR3", "RV", NULL),
+    ROW(smooth_gradient, CLASSES, "<iR <wR <d =RV", "RV", NULL),
     ROW(sparse_logits, "R=65536 K=80 N=1", "<RK <wRK <wN >wR", "2RK", NULL),
     ROW(sparse_logits_backward, "R=65536 K=80 N=1", "<wR <wRK >RK >wN", "RK", NULL),
     CONVOLUTION(conv2d_forward, "<BHWC <OCYX >BHWO"),
