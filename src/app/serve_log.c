@@ -55,10 +55,10 @@ void ech_serve_log_add(int64_t step, const ech_serve *serve, int pushes, ech_tex
     for (int i = 0; i < pushes; i++)
         ech_text_append(out,
                         "{\"step\":%lld,\"push\":%d,\"worker\":%d,\"clock\":%lld,\"read\":%d,"
-                        "\"withheld\":%s%s}\n",
+                        "\"withheld\":%s%s,\"time\":%.3f}\n",
                         (long long)step, i, serve[i].worker, (long long)serve[i].clock + 1,
                         serve[i].read, serve[i].withheld ? "true" : "false",
-                        serve[i].dropped ? ",\"dropped\":true" : "");
+                        serve[i].dropped ? ",\"dropped\":true" : "", serve[i].time);
 }
 
 /* ---- reading ---- */

@@ -425,7 +425,8 @@ ech_status ech_handle_SERVE(ech_exec *exec, const ech_step *step)
                                           .clock = what.step,
                                           .read = server->read[what.worker],
                                           .dropped = server->served[step->turn].dropped,
-                                          .withheld = what.withheld > 0};
+                                          .withheld = what.withheld > 0,
+                                          .time = ech_clock_wall()};
     note_read(server, step->turn);
     add_counts(server, step->turn, &what.counts);
     put_scalars(exec, step, &what);

@@ -8,6 +8,7 @@
 #include "app/runs.h"
 #include "app/serve_orders.h"
 #include "app/verify/verify.h"
+#include "base/clock.h"
 #include "config/capture.h"
 #include "unit.h"
 
@@ -30,13 +31,41 @@ static char *read_text(const char *name)
     return text;
 }
 
-/* Compares the logs line by line, without the lines of later starts. */
+#define TIME ",\"time\":"
+
+/* Removes the next push's time from the text after *at, and returns it; -1: there is none. */
+static double remove_time(char **at)
+{
+    char *end;
+    *at = strstr(*at, TIME);
+    if (!*at) return -1;
+    double time = strtod(*at + strlen(TIME), &end);
+    assert_int_equal(*end, '}');
+    memmove(*at, end, strlen(end) + 1);
+    return time;
+}
+
+/* A run's pushes have ascending times of the last hour. */
+static void check_times(const char *of)
+{
+    char *text = read_text(of), *at = text;
+    double last = ech_clock_wall() - 3600, time;
+    int pushes = 0;
+    for (; (time = remove_time(&at)) >= 0; pushes++, last = time) assert_true(time >= last);
+    assert_true(pushes >= STEPS && last <= ech_clock_wall());
+    free(text);
+}
+
+/* Compares the logs line by line, without times and the lines of later starts. */
 static bool logs_are_same(const char *a, const char *b)
 {
     char *text[2] = {read_text(a), read_text(b)};
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
+        for (char *at = text[i]; remove_time(&at) >= 0;) {
+        }
         for (char *at = text[i]; (at = strstr(at + 1, "\n{\"step\":4,\"format\""));)
             memmove(at, strchr(at + 1, '\n'), strlen(strchr(at + 1, '\n')) + 1);
+    }
     bool same = strcmp(text[0], text[1]) == 0;
     free(text[0]);
     free(text[1]);
@@ -160,6 +189,7 @@ TEST(a_bound_run_has_the_same_bits)
         int ranks = cases[i].ranks;
         snprintf(words, sizeof words, "%s %s", cases[i].words, cases[i].delay);
         first("one", ranks, words);
+        check_times("one");
         check_log("one", ranks, words, cases[i].staleness);
         snprintf(words, sizeof words, "%s %s", cases[i].words, cases[i].other_delay);
         repeat("other", "one", ranks, words);

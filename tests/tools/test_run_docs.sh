@@ -50,6 +50,7 @@ page 1 "echo took 7 s" $'took 5 s\n' "times: same"
 page 0 "echo error 3e-15" $'error 8.1e-16\n'
 page 1 "echo error 3e-8" $'error 8.1e-16\n'
 page 0 "echo on avx512" $'on portable\n'
+page 0 "echo '(mfu 7%, peak measured at load 3.1)'" $'(mfu 25%)\n'
 page 0 "cat file" $'text\n' "before: echo text > file"
 page 1 "cat file" $'text\n' "before: false"
 page 0 'echo a \
