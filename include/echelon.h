@@ -153,7 +153,8 @@ typedef struct echelon_plan_options {
     bool simulate;       /* the text has the simulation's results */
     const char *cluster; /* a cluster file (docs/clusters.md); NULL: this machine */
     double tokens;       /* with `cluster`: tokens of the whole training; 0: those of the run */
-    /* Called by echelon_plan_create, on its thread, with what it begins to do: "simulating". */
+    /* Called by echelon_plan_create and echelon_search_create, on their thread, with what they
+     * begin to do: "simulating". */
     void (*progress)(const char *doing, void *context); /* NULL: not wanted */
     void *context;
     /* The layout as arguments of another system: "megatron", "torchtitan", "deepspeed". NULL: none.

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/count.h"
 #include "base/text.h"
 
 const ech_search_limits ech_search_defaults = {
@@ -233,8 +234,25 @@ static int find_next(state *s, bool large, double last, double *left, ech_candid
     return n;
 }
 
+/* Tells the caller how far the search is: "searching: 40 of 5,016 layouts simulated". */
+static void tell_progress(const state *s)
+{
+    const ech_plan_options *options = &s->trials.options->report;
+    ECH_FREED_TEXT text = {0};
+    size_t simulated = 0;
+    if (!options->progress) return;
+    for (size_t i = 0; i < s->all.n; i++) {
+        ech_search_fate fate = s->all.at[i].fate;
+        simulated += fate != ECH_SEARCH_LEFT && fate != ECH_SEARCH_BOUNDED;
+    }
+    ech_text_append(&text, "searching: %zu of %s simulated", simulated,
+                    ECH_COUNT((int64_t)s->all.n, "layout"));
+    options->progress(text.at, options->context);
+}
+
 static void plan_brief_batch(state *s, ech_candidate **at, int n)
 {
+    tell_progress(s);
     s->trials.last = last_place(s);
     ech_search_try(&s->trials, ECH_SEARCH_TRY_BRIEFLY, at, n);
     for (int i = 0; i < n; i++) learn(s, at[i]);
@@ -374,6 +392,7 @@ static void plan_best(state *s)
     references fit = {0};
     double left = s->limits->whole;
     int planned = 0, n;
+    tell_progress(s);
     for (size_t i = 0; i < s->all.n; i++) planned += s->all.at[i].fate == ECH_SEARCH_PLANNED;
     do {
         find_fit(s, &fit);
@@ -402,6 +421,18 @@ static int count_unfit(const state *s)
     int n = 0;
     for (size_t i = 0; i < s->all.n; i++)
         n += s->all.at[i].fate == ECH_SEARCH_LARGE || s->all.at[i].fate == ECH_SEARCH_REFUSED;
+    return n;
+}
+
+/* Counts the candidates that may take a place but were not simulated, as the work has ended. */
+static size_t count_open(state *s)
+{
+    double last = last_planned(s);
+    size_t n = 0;
+    for (size_t i = 0; i < s->all.n; i++) {
+        const ech_candidate *c = &s->all.at[i];
+        n += c->fate == ECH_SEARCH_LEFT && c->bound <= last && is_hopeful(s, c, last);
+    }
     return n;
 }
 
@@ -471,6 +502,7 @@ static ech_status run_search(state *s)
         unfit = count_unfit(s);
         plan_best(s);
     } while (count_unfit(s) > unfit);
+    search->open = count_open(s);
     sort_places(s);
     if (search->places) return ECH_OK;
     return ech_search_explain(search, &s->space, s->trials.options, s->trials.memory);
