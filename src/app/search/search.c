@@ -324,16 +324,19 @@ static bool may_fit(state *s, double *left)
 }
 
 /* large: candidates that seem so; most others are expected to fit, so that only their first batch
- * shows whether that is in doubt. */
-static void plan_round(state *s, bool large, double *left)
+ * shows whether that is in doubt. Returns the number of candidates that were simulated. */
+static int plan_round(state *s, bool large, double *left)
 {
     ech_candidate *at[BATCH];
+    int simulated = 0;
     for (bool doubtful = large; !doubtful || may_fit(s, left); doubtful = true) {
         int n = find_next(s, large, last_place(s), left, at);
-        if (n == 0) return;
+        if (n == 0) break;
         plan_brief_batch(s, at, n);
         estimate_again(s);
+        simulated += n;
     }
+    return simulated;
 }
 
 /* ---- whole plans ---- */
@@ -475,18 +478,19 @@ static ech_status find_memory(const ech_search *search, double *out)
 }
 
 /* Simulates briefly all candidates that may be placed. Exact times are often longer than the
- * extrapolated ones before, so that more candidates may be placed then. */
+ * extrapolated ones before, so that more candidates may be placed then. Each large candidate may
+ * show that others of its family are not as large as they seemed. */
 static void plan_rounds(state *s, double *left)
 {
     references fit = {0};
-    int timed;
+    int simulated, timed;
     do {
         reopen(s);
         plan_round(s, false, left);
-        plan_round(s, true, left);
+        simulated = plan_round(s, true, left);
         find_fit(s, &fit);
         timed = time_next(s, &fit);
-    } while (timed > 0);
+    } while (simulated > 0 || timed > 0);
     free(fit.at);
 }
 
