@@ -59,9 +59,16 @@ set(json_have_localeconv 1)
 set(json_have_atomic_builtins 1)
 set(json_have_sync_builtins 1)
 configure_file(${ECH_JANSSON_SOURCE}/src/jansson_config.h.in ${generated}/jansson_config.h @ONLY)
+# What emscripten's C library has. Its random numbers and files are of no use to a planner.
+foreach(has STDINT_H UNISTD_H SYS_TIME_H SYS_TYPES_H LOCALE_H SETLOCALE GETTIMEOFDAY GETPID
+            SYNC_BUILTINS ATOMIC_BUILTINS INT32_T UINT32_T UINT16_T UINT8_T SSIZE_T)
+  set(HAVE_${has} 1)
+endforeach()
+set(JANSSON_INITIAL_HASHTABLE_ORDER 3)
+configure_file(${ECH_JANSSON_SOURCE}/cmake/jansson_private_config.h.cmake
+               ${generated}/jansson_private_config.h)
 add_library(jansson STATIC ${jansson_files})
-target_compile_definitions(jansson PRIVATE HAVE_STDINT_H HAVE_UNISTD_H HAVE_GETTIMEOFDAY
-                           HAVE_SYS_TIME_H HAVE_LOCALECONV HAVE_STRTOLL INITIAL_HASHTABLE_ORDER=3)
+target_compile_definitions(jansson PRIVATE HAVE_CONFIG_H)
 include_directories(${source} ${PROJECT_SOURCE_DIR}/include)
 include_directories(SYSTEM ${ECH_YAML_SOURCE}/include ${ECH_JANSSON_SOURCE}/src ${generated}
                     ${generated}/headers)

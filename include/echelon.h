@@ -154,7 +154,8 @@ typedef struct echelon_plan_options {
     const char *cluster; /* a cluster file (docs/clusters.md); NULL: this machine */
     /* With `cluster`: units of the whole training (echelon_metrics.unit); 0: the run's. */
     double tokens;
-    /* Called by echelon_plan_create, on its thread, with what it begins to do: "simulating". */
+    /* Called by echelon_plan_create and echelon_search_create, on their thread, with what they
+     * begin to do: "simulating". */
     void (*progress)(const char *doing, void *context); /* NULL: not wanted */
     void *context;
     /* The layout as arguments of another system: "megatron", "torchtitan", "deepspeed". NULL: none.

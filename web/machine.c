@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cores of a browser, in place of device/cores.c: one, to which nothing can be bound.
+ * The machine that a browser is: one core, to which nothing can be bound, in place of
+ * device/cores.c; and no transports between processes, in place of comm/mpi.c and comm/nccl.c. A
+ * plan names its transport and opens none.
  */
+#include "comm/backend.h"
 #include "device/cores.h"
 
 ech_core_set ech_cores_mine(void)
@@ -17,3 +20,11 @@ int ech_cores_count(const ech_core_set *set)
 void ech_cores_release(void)
 {
 }
+
+static const char *lacks(void)
+{
+    return "a browser sends no messages; it only plans";
+}
+
+const ech_comm_backend ech_comm_mpi = {.name = "mpi", .lacks = lacks};
+const ech_comm_backend ech_comm_nccl = {.name = "nccl", .lacks = lacks};

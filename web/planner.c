@@ -47,29 +47,42 @@ static echelon_status open_run(char *words)
     return status;
 }
 
-static echelon_plan_options options_of(int ranks, double tokens, int steps)
+/* system: that the layout is for, as of --emit-for; "": of ours. */
+static echelon_plan_options options_of(int ranks, double tokens, int steps, const char *system)
 {
     return (echelon_plan_options){.size = sizeof(echelon_plan_options),
                                   .ranks = ranks,
                                   .steps = steps,
                                   .cluster = CLUSTER,
                                   .tokens = tokens,
+                                  .emit_for = *system ? system : NULL,
                                   .progress = on_progress};
 }
 
 /* These return JSON, borrowed until the next call, or NULL; then the next function says why. */
-EMSCRIPTEN_KEEPALIVE const char *planner_plan(char *words, int ranks, double tokens, int steps)
+EMSCRIPTEN_KEEPALIVE const char *planner_plan(char *words, int ranks, double tokens,
+                                              const char *system, int steps)
 {
-    echelon_plan_options options = options_of(ranks, tokens, steps);
+    echelon_plan_options options = options_of(ranks, tokens, steps, system);
     if (open_run(words) || echelon_plan_create(run, &options, &plan)) return NULL;
     return echelon_plan_json(plan);
 }
 
-EMSCRIPTEN_KEEPALIVE const char *planner_search(char *words, int ranks, double tokens)
+EMSCRIPTEN_KEEPALIVE const char *planner_search(char *words, int ranks, double tokens,
+                                                const char *system)
 {
-    echelon_plan_options options = options_of(ranks, tokens, 0);
+    echelon_plan_options options = options_of(ranks, tokens, 0, system);
     if (open_run(words) || echelon_search_create(run, &options, &search)) return NULL;
     return echelon_search_json(search);
+}
+
+/* The last result's layout as arguments of its system; "": it is of ours. */
+EMSCRIPTEN_KEEPALIVE const char *planner_emitted(void)
+{
+    const char *text = plan     ? echelon_plan_emitted(plan)
+                       : search ? echelon_search_emitted(search)
+                                : NULL;
+    return text ? text : "";
 }
 
 EMSCRIPTEN_KEEPALIVE const char *planner_error(void)

@@ -18,13 +18,17 @@ const degrees = [
   ['parallel.zero', 'ZeRO', ['0', '1', '2', '3']],
   ['memory.recompute', 'recomputation', ['none', 'selective', 'full', 'auto']],
   ['memory.offload_optimizer', 'optimizer on', ['none', 'host']]];
+/* The systems of --emit-for. */
+const systems = [['', 'Echelon'], ['megatron', 'Megatron-LM'], ['torchtitan', 'torchtitan'],
+                 ['deepspeed', 'DeepSpeed']];
 /* What can be saved of a result: a name, the file, and its text. */
 const exports = [
   ['Run file', 'run.yaml', state => state.runFile],
+  ['Arguments for the other system', 'layout.args', state => state.emitted],
   ['JSON of the plan', 'plan.json', state => state.json],
   ['JSON of the search', 'search.json', state => state.searchJson]];
 const state = {id: 0, worker: null, best: null, runFile: '', json: '', searchJson: '',
-               search: null};
+               emitted: '', search: null};
 
 /* ---- the form ---- */
 
@@ -34,6 +38,8 @@ function fillForm() {
   for (const name of Object.keys(plannerData.clusters))
     byId('cluster').append(el('option', {value: name}, plannerData.clusters[name].title));
   byId('cluster').append(el('option', {value: ''}, 'the cluster file below'));
+  for (const [name, title] of systems)
+    byId('system').append(el('option', {value: name}, title));
   for (const [key, label, choices] of degrees) {
     const field = choices
       ? el('select', {id: key}, el('option', {value: ''}, 'default'),
@@ -81,7 +87,8 @@ function requestOf(kind, steps) {
   if (!(Number.isInteger(ranks) && ranks >= 1 && ranks <= 65536))
     throw new Error('Ranks: write a number from 1 to 65536.');
   return {id: ++state.id, kind, config: byId('config').value, cluster: byId('cluster-text').value,
-          words: wordsOf(), ranks, tokens: tokensOf(byId('tokens').value), steps};
+          words: wordsOf(), ranks, tokens: tokensOf(byId('tokens').value),
+          system: byId('system').value, steps};
 }
 
 /* ---- requests ---- */
@@ -130,6 +137,7 @@ function sayProgress() {
 function fail(text) {
   byId('error').textContent = text;
   byId('error').hidden = false;
+  byId('error').scrollIntoView({block: 'nearest'});
 }
 function answer(message) {
   if (message.id !== state.id) return;
@@ -172,6 +180,7 @@ function showPlan(message) {
   const plan = JSON.parse(message.json), results = byId('results'), page = el('div', {});
   state.json = message.json;
   state.runFile = message.runFile;
+  state.emitted = message.emitted;
   results.replaceChildren(verdictOf(plan));
   if (state.best && state.best.world === plan.world && plan.cluster && state.best.cluster)
     results.append(compareOf(plan, state.best, state.search ? 'the fastest layout'
@@ -185,10 +194,21 @@ function showPlan(message) {
     page.append(section('Every step', 'The list of steps of each class of ranks, with the values ' +
       'that a step touches and their bytes.',
       el('button', {onclick: () => ask('plan', true)}, 'Make the lists')));
-  results.append(page, section('Run file', '', el('pre', {}, state.runFile),
+  results.append(page, argumentsOf(plan), section('Run file', '', el('pre', {}, state.runFile),
     el('div', {class: 'tools', style: {marginTop: '12px'}}, exports.map(([name, file, text]) =>
       text(state) ? el('button', {onclick: () => save(file, text(state))}, `Save: ${name}`)
                   : null))));
+}
+/* The layout for another system, or a button for each. */
+function argumentsOf(plan) {
+  if (plan.emitted)
+    return emittedOf(plan.emitted, el('pre', {style: {marginTop: '12px'}}, state.emitted));
+  return section('Arguments for other systems', 'This layout as the configuration of another system.',
+    el('div', {class: 'tools', style: {margin: '0'}}, systems.slice(1).map(([name, title]) =>
+      el('button', {onclick: () => {
+        byId('system').value = name;
+        ask('plan');
+      }}, title))));
 }
 function save(file, text) {
   const link = el('a', {download: file, href: URL.createObjectURL(new Blob([text]))});
@@ -223,6 +243,7 @@ chooseCluster();
 byId('model').addEventListener('change', () => { chooseModel(); ask('plan'); });
 byId('cluster').addEventListener('change', () => { chooseCluster(); clearLayout(); ask('plan'); });
 byId('ranks').addEventListener('change', () => { clearLayout(); ask('plan'); });
+byId('system').addEventListener('change', () => ask('plan'));
 byId('config').addEventListener('input', () => { byId('model').value = ''; });
 byId('cluster-text').addEventListener('input', () => { byId('cluster').value = ''; });
 byId('form').addEventListener('submit', event => { event.preventDefault(); ask('plan'); });

@@ -77,12 +77,16 @@ static uint64_t colour_group(const colours *c, int n)
     return mix(sum, machines);
 }
 
+/* In a regular layout, either all ranks of a stage are in groups of a kind or none is. */
 static void add_groups(const colours *c, ech_layout_group kind)
 {
+    int without = -1; /* a stage without such groups */
     memset(c->seen, 0, (size_t)c->layout->world * sizeof *c->seen);
     for (int rank = 0; rank < c->layout->world; rank++) {
-        if (c->seen[rank]) continue;
+        int stage = c->layout->coordinates[rank].stage;
+        if (c->seen[rank] || stage == without) continue;
         int n = ech_layout_members(c->layout, c->model, rank, kind, c->members);
+        if (n == 0) without = stage;
         uint64_t colour = mix((uint64_t)kind, colour_group(c, n));
         for (int i = 0; i < n; i++) {
             c->seen[c->members[i]] = true;

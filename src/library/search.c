@@ -17,10 +17,12 @@ struct echelon_search {
 static ech_status create(const echelon_run *run, const echelon_plan_options *o,
                          echelon_search *search)
 {
-    ech_planning_options options = {
-        .per_machine = o->per_machine,
-        .cluster = o->cluster,
-        .report = {.tokens = o->tokens, .advice = ech_library_advice(o)}};
+    ech_planning_options options = {.per_machine = o->per_machine,
+                                    .cluster = o->cluster,
+                                    .report = {.tokens = o->tokens,
+                                               .advice = ech_library_advice(o),
+                                               .progress = o->progress,
+                                               .context = o->context}};
     search->arguments = ech_library_arguments(run);
     search->arguments.plans = true;
     search->arguments.ranks = o->ranks;

@@ -100,11 +100,16 @@ static void add_compute(ech_block_lowering *p, ech_phase phase, int first, int e
     if (begin < end) add_part(p, phase, begin, end, wait);
 }
 
-static int64_t sent_bytes(const ech_block_lowering *p, const ech_step *step, ech_dtype dtype,
-                          int64_t elements)
+static ech_membership membership_of(const ech_block_lowering *p, const ech_step *step)
 {
     const ech_plan *plan = p->plan;
-    ech_membership of = ech_layout_membership(plan->layout, plan->model, plan->rank, step->group);
+    return ech_layout_membership(plan->layout, plan->model, plan->rank, step->group);
+}
+
+/* of: the rank's place in the step's group. */
+static int64_t sent_bytes(ech_membership of, const ech_step *step, ech_dtype dtype,
+                          int64_t elements)
+{
     return ech_collective_traffic(step->collective, dtype, elements, of.size, of.index).bytes;
 }
 
@@ -156,9 +161,8 @@ static void add_collective(ech_block_lowering *p, ech_phase phase, int call)
     step->first_call = call;
     step->calls = 1;
     int64_t elements = ech_step_exchange_elements(block_of(p), c, p->list->extent);
-    ech_membership of =
-        ech_layout_membership(p->plan->layout, p->plan->model, p->plan->rank, step->group);
-    int64_t whole = sent_bytes(p, step, ech_step_exchange_dtype(block_of(p), c, p->plan->types),
+    ech_membership of = membership_of(p, step);
+    int64_t whole = sent_bytes(of, step, ech_step_exchange_dtype(block_of(p), c, p->plan->types),
                                ech_step_sent_elements(does, elements, of));
     double expected = ech_node_expected(&block_of(p)->node.at[c->node]);
     if (!ech_step_exchanges_rest(block_of(p), c))
@@ -181,12 +185,13 @@ int ech_lower_gather_message(ech_block_lowering *p, bool backward, int received)
     int added = begin_collective(p, backward ? ECH_BACKWARD_INPUT : ECH_FORWARD, &does);
     ech_list_add_after(p->list, received);
     ech_step *step = &p->list->step.at[added];
+    ech_membership of = membership_of(p, step);
     const int *ports;
     size_t n = ech_step_ports(step, block_of(p), &ports);
     for (size_t i = 0; i < n; i++)
         if (ports[i] >= 0)
             step->bytes +=
-                sent_bytes(p, step, ech_block_value_dtype(block_of(p), ports[i], p->plan->types),
+                sent_bytes(of, step, ech_block_value_dtype(block_of(p), ports[i], p->plan->types),
                            elements_of(p, ports[i]));
     return added;
 }

@@ -230,8 +230,10 @@ TEST(finds_it_for_drawn_problems)
             (long long)layers, (long long)(16 * heads), (long long)heads, (long long)batch,
             (long long)draw(key, &i, 50, 1500),
             experts ? "model.num_local_experts=4" : "memory.offload_optimizer=none");
+        printf("%lld ranks, %s: ", (long long)ranks, words);
+        fflush(stdout); /* so that a failure has it */
         size_t layouts = assert_best(experts ? "mixtral" : "llama", words, (int)ranks);
-        printf("%lld ranks, %s: %zu layouts\n", (long long)ranks, words, layouts);
+        printf("%zu layouts\n", layouts);
         assert_true(layouts > 0);
     }
 }

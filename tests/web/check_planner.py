@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The planner in a browser (docs/planner.md): its JSON is the command line's, byte for byte; in
-headless Chromium, what a person would click; a hostile config.json runs no script.
+headless Chromium, what a person would click, and how long answers take; a hostile config.json runs
+no script.
 
     check_planner.py ECHELON FOLDER CLUSTERS [--screenshots FOLDER] [TEST ...]
 
 FOLDER is what tools/web.sh writes. Needs Node.js for the first part, Chromium and chromedriver
 (Debian's chromium-driver) for the second; a part that lacks its program is skipped with a message.
+Answers are limited in processor time, as a busy machine changes it less than the time of a clock.
 """
 import base64
 import functools
@@ -26,6 +28,8 @@ import urllib.request
 ECHELON, FOLDER, CLUSTERS = (pathlib.Path(path).resolve() for path in sys.argv[1:4])
 SCREENSHOTS = None
 COMMON = ["parallel.device=cuda", "parallel.threads=1"]
+TOKENS = 10**12  # as the page's field has them: 1T
+SYSTEMS = ["megatron", "torchtitan", "deepspeed"]
 # model, cluster, ranks, words
 CASES = [
     ("GPT-2 XL, 1.6B", "a100", 8, []),
@@ -60,15 +64,18 @@ NODE = """
 const fs = require('fs');
 globalThis.postProgress = () => {};
 (async () => {
-  const [folder, config, cluster, words, ranks, steps, out] = process.argv.slice(2);
+  const [kind, folder, words, ranks, tokens, system, steps] = process.argv.slice(2);
   const planner = await require(folder + '/planner.js')(
     {wasmBinary: fs.readFileSync(folder + '/planner.wasm')});
   planner.FS.mkdir('model');
-  planner.FS.writeFile('model/config.json', fs.readFileSync(config));
-  planner.FS.writeFile('cluster.yaml', fs.readFileSync(cluster));
-  const json = planner.ccall('planner_plan', 'string', ['string', 'number', 'number', 'number'],
-                             [words, Number(ranks), 0, Number(steps)]);
-  fs.writeFileSync(out, json || planner.ccall('planner_error', 'string', [], []));
+  planner.FS.writeFile('model/config.json', fs.readFileSync('model/config.json'));
+  planner.FS.writeFile('cluster.yaml', fs.readFileSync('cluster.yaml'));
+  const types = ['string', 'number', 'number', 'string', 'number'];
+  const values = [words, Number(ranks), Number(tokens), system, Number(steps)];
+  const n = kind === 'search' ? 4 : 5;
+  const json = planner.ccall('planner_' + kind, 'string', types.slice(0, n), values.slice(0, n));
+  fs.writeFileSync('web.json', json || planner.ccall('planner_error', 'string', [], []));
+  fs.writeFileSync('web.args', planner.ccall('planner_emitted', 'string', [], []));
 })();
 """
 
@@ -84,6 +91,29 @@ def lacking(*programs):
     return f"no {', '.join(missing)}" if missing else None
 
 
+def write_inputs(folder, name, cluster):
+    """The model and the cluster file, where the page and the module have them."""
+    (folder / "model").mkdir()
+    (folder / "model/config.json").write_text(json.dumps(models()[name]["config"]))
+    shutil.copy(CLUSTERS / f"{cluster}.yaml", folder / "cluster.yaml")
+
+
+@functools.cache
+def command_line(name, cluster, ranks, words, options=()):
+    """What `echelon plan --json` prints, and the file of --emit; both as bytes."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch)
+        write_inputs(folder, name, cluster)
+        said = subprocess.run([ECHELON, "plan", "--model", "model", "--cluster", "cluster.yaml",
+                               "--ranks", str(ranks), "--tokens", str(TOKENS), "--json", *options,
+                               *COMMON, *words], cwd=folder, capture_output=True, timeout=900,
+                              check=False)
+        if said.returncode != 0:
+            raise AssertionError(said.stderr.decode())
+        emitted = folder / "layout.args"
+        return said.stdout, emitted.read_bytes() if emitted.exists() else b""
+
+
 class Json(unittest.TestCase):
     """The module in Node.js against the command line."""
 
@@ -92,56 +122,52 @@ class Json(unittest.TestCase):
         if lacking("node"):
             raise unittest.SkipTest(lacking("node"))
 
-    def compare(self, name, cluster, ranks, words, steps):
+    def compare(self, kind, name, cluster, ranks, words, steps=False, system=""):
+        options = ["--search"] * (kind == "search") + ["--steps"] * steps
+        if system:
+            options += ["--emit-for", system, "--emit", "layout.args"]
         with tempfile.TemporaryDirectory() as scratch:
             folder = pathlib.Path(scratch)
-            (folder / "model").mkdir()
-            (folder / "model/config.json").write_text(json.dumps(models()[name]["config"]))
+            write_inputs(folder, name, cluster)
             (folder / "run.js").write_text(NODE)
-            path = CLUSTERS / f"{cluster}.yaml"
-            words = COMMON + words
-            subprocess.run(["node", folder / "run.js", FOLDER, "model/config.json", path,
-                            "\n".join(words), str(ranks), str(int(steps)), "web.json"],
-                           cwd=folder, check=True, timeout=600)
-            said = subprocess.run([ECHELON, "plan", "--model", "model", "--cluster", path,
-                                   "--ranks", str(ranks), "--json", *["--steps"] * steps, *words],
-                                  cwd=folder, capture_output=True, timeout=600, check=False)
-            made = (folder / "web.json").read_bytes()
-            self.assertEqual(said.returncode, 0, said.stderr.decode())
-            self.assertTrue(made.startswith(b"{"), made[:300])
-            self.assertTrue(made == said.stdout, "the page's JSON is not the command line's")
+            subprocess.run(["node", folder / "run.js", kind, FOLDER, "\n".join(COMMON + words),
+                            str(ranks), str(TOKENS), system, str(int(steps))], cwd=folder,
+                           check=True, timeout=900)
+            made, emitted = ((folder / f"web.{end}").read_bytes() for end in ("json", "args"))
+        self.assertTrue(made.startswith(b"{"), made[:300])
+        said = command_line(name, cluster, ranks, tuple(words), tuple(options))
+        self.assertTrue(made == said[0], "the page's JSON is not the command line's")
+        self.assertEqual(emitted, said[1])
+        return json.loads(made), emitted
 
     def test_json_is_the_command_lines(self):
         for name, cluster, ranks, words in CASES:
             with self.subTest(f"{name} on {ranks} of {cluster}: {' '.join(words)}"):
-                self.compare(name, cluster, ranks, words, steps=False)
+                self.compare("plan", name, cluster, ranks, words)
 
     def test_lists_are_the_command_lines(self):
-        self.compare("Llama 3 8B", "h100", 64, ["parallel.pipeline=4", "parallel.zero=1",
-                                                "training.global_batch_size=128"], steps=True)
+        self.compare("plan", "Llama 3 8B", "h100", 64,
+                     ["parallel.pipeline=4", "parallel.zero=1", "training.global_batch_size=128"],
+                     steps=True)
+
+    def test_arguments_are_the_command_lines(self):
+        for system in SYSTEMS:
+            with self.subTest(system):
+                made, emitted = self.compare(
+                    "plan", "Llama 3 8B", "h100", 64,
+                    ["parallel.pipeline=4", "parallel.tensor=2", "parallel.zero=1",
+                     "training.global_batch_size=128"], system=system)
+                self.assertEqual(made["emitted"]["system"], system)
+                self.assertTrue(emitted)
 
     def test_the_search_is_the_command_lines(self):
         """Of a space of few layouts, as a search in the browser has one thread."""
-        run = NODE.replace("planner_plan", "planner_search").replace(
-            ", 'number'],", "],", 1).replace(", 0, Number(steps)]", ", 0]")
-        words = COMMON + ["parallel.pipeline=1", "parallel.context=1",
-                          "parallel.sequence=false", "memory.recompute=none",
-                          "training.global_batch_size=16"]
-        with tempfile.TemporaryDirectory() as scratch:
-            folder = pathlib.Path(scratch)
-            (folder / "model").mkdir()
-            (folder / "model/config.json").write_text(
-                json.dumps(models()["GPT-2 XL, 1.6B"]["config"]))
-            (folder / "run.js").write_text(run)
-            path = CLUSTERS / "h100.yaml"
-            subprocess.run(["node", folder / "run.js", FOLDER, "model/config.json", path,
-                            "\n".join(words), "8", "0", "web.json"], cwd=folder, check=True,
-                           timeout=900)
-            said = subprocess.run([ECHELON, "plan", "--model", "model", "--cluster", path,
-                                   "--ranks", "8", "--search", "--json", *words], cwd=folder,
-                                  capture_output=True, timeout=900, check=False)
-            self.assertEqual(said.returncode, 0, said.stderr.decode())
-            self.assertTrue((folder / "web.json").read_bytes() == said.stdout)
+        for system in ("", "megatron"):
+            with self.subTest(system or "our own"):
+                self.compare("search", "GPT-2 XL, 1.6B", "h100", 8,
+                             ["parallel.pipeline=1", "parallel.context=1",
+                              "parallel.sequence=false", "memory.recompute=none",
+                              "training.global_batch_size=16"], system=system)
 
 
 class Driver:
@@ -164,6 +190,22 @@ class Driver:
                                   "timeouts": {"script": 120000}}}
         self.session = None
         self.session = self.call("POST", "/session", {"capabilities": wanted})["sessionId"]
+
+    def seconds(self):
+        """Processor time of the driver and all processes that it has started, in seconds."""
+        parent, ticks = {}, {}
+        for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = path.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended
+            parent[int(path.parent.name)] = int(fields[1])
+            ticks[int(path.parent.name)] = sum(map(int, fields[11:15]))
+        def is_ours(process):
+            while process in parent and process != self.process.pid:
+                process = parent[process]
+            return process == self.process.pid
+        return sum(ticks[p] for p in ticks if is_ours(p)) / os.sysconf("SC_CLK_TCK")
 
     def call(self, method, path, body=None):
         path = f"/session/{self.session}{path}" if self.session else path
@@ -248,6 +290,10 @@ class Browser(unittest.TestCase):
         if SCREENSHOTS:
             (driver or self.driver).screenshot(SCREENSHOTS / f"{name}.png")
 
+    def plan_json(self):
+        """The JSON of the result that the page shows."""
+        return self.driver.run("return state.json").encode()
+
     def results(self):
         return self.driver.run("return document.getElementById('results').textContent")
 
@@ -269,11 +315,97 @@ class Browser(unittest.TestCase):
         self.set("parallel.tensor", "")
         self.click("Make the lists")
         self.settle()
-        self.assertIn("live on the device", self.results())
         self.click("Next compute")
+        self.assertIn("live on the device", self.results())
         chosen = self.driver.run("return document.querySelector('.row.is-chosen').textContent")
         self.assertRegex(chosen, "compute: ")
         self.keep("desktop-steps")
+
+    def test_json_is_the_command_lines(self):
+        self.open()
+        for name, cluster, ranks, words in CASES:
+            with self.subTest(f"{name} on {ranks} of {cluster}: {' '.join(words)}"):
+                self.driver.run("byId('model').value = arguments[0]; chooseModel();"
+                                "byId('cluster').value = arguments[1]; chooseCluster();"
+                                "byId('gpu').checked = true; byId('ranks').value = arguments[2];"
+                                "byId('words').value = arguments[3];",
+                                name, cluster, ranks, "\n".join(words))
+                self.click("Plan")
+                self.assertEqual(self.settle()[1], "")
+                said = command_line(name, cluster, ranks, tuple(words))
+                self.assertTrue(self.plan_json() == said[0],
+                                "the page's JSON is not the command line's")
+
+    def answer_of(self, model, limit, **fields):
+        """Asserts that the page answers within so many seconds of processor time, with progress."""
+        self.open()
+        self.driver.run("byId('model').value = arguments[0]; chooseModel();"
+                        "for (const key in arguments[1]) byId(key).value = arguments[1][key];",
+                        model, fields)
+        before, began, said = self.driver.seconds(), time.monotonic(), set()
+        self.click("Plan")
+        while self.driver.run("return !document.getElementById('cancel').hidden"):
+            said.add(self.driver.run("return state.doing"))
+            self.assertLess(time.monotonic() - began, 60 * limit, "no answer")
+            time.sleep(0.05)
+        took, clock = self.driver.seconds() - before, time.monotonic() - began
+        print(f"{model}: {took:.2f} s of processors, {clock:.2f} s by the clock; {sorted(said)}")
+        self.assertIn("It fits", self.results())
+        self.assertTrue(self.settle()[0].startswith("computed in"))
+        self.assertLess(took, limit)
+        return said
+
+    def test_answers_soon(self):
+        self.answer_of("Llama 3 8B", 2)
+        said = self.answer_of("GPT-3, 175B", 10)
+        self.assertGreater(len(said & {"sorting ranks by what they do", "planning",
+                                       "checking the lists of steps outside of training",
+                                       "checking and simulating the training step"}), 1)
+        self.answer_of("GPT-3, 175B", 10, **{
+            "parallel.pipeline": "16", "parallel.tensor": "8", "parallel.zero": "1",
+            "parallel.sequence": "true", "memory.recompute": "selective",
+            "training.global_batch_size": "512"})
+
+    def test_arguments_for_other_systems(self):
+        self.open()
+        for system, title, argument in (
+                ("megatron", "Megatron-LM", "--tensor-model-parallel-size"),
+                ("torchtitan", "torchtitan", "tensor_parallel_degree"),
+                ("deepspeed", "DeepSpeed", "zero_optimization")):
+            self.driver.run("byId('system').value = ''")
+            self.set("parallel.tensor", "2")
+            self.click(title)
+            self.assertEqual(self.settle()[1], "")
+            self.assertIn(f"Arguments for {system}", self.results())
+            self.assertIn(argument, self.results())
+            self.keep(f"desktop-{system}")
+        self.assertIn("Memory that differs by design", self.results())
+        self.assertIn("parallel.context", self.set("parallel.context", "2")[1])  # DeepSpeed
+        self.set("system", "torchtitan")
+        self.assertEqual(self.set("parallel.zero", "1")[1], "")
+        self.assertRegex(self.results(), "What this system does not have.*parallel.zero")
+        self.assertEqual(self.set("system", "")[1], "")
+        self.assertNotIn("Arguments for torchtitan", self.results())
+
+    def test_dropped_files(self):
+        self.open()
+        data = models()["GPT-2 XL, 1.6B"]["config"]
+        drop = ("const files = new DataTransfer();"
+                "files.items.add(new File([arguments[1]], arguments[0]));"
+                "document.dispatchEvent(new DragEvent('drop', {dataTransfer: files}));")
+        self.driver.run(drop, "config.json", json.dumps(data))
+        end = time.monotonic() + 60
+        while "gpt2, " not in self.results() and time.monotonic() < end:
+            time.sleep(0.1)
+        self.assertEqual(self.settle()[1], "")
+        self.assertIn("gpt2, 1.56B parameters, 64 ranks", self.results())
+        self.driver.run(drop, "mine.yaml", (CLUSTERS / "a100.yaml").read_text())
+        while "A100" not in self.results() and time.monotonic() < end:
+            time.sleep(0.1)
+        self.assertIn("A100-80GB", self.results())
+        self.driver.run(drop, "large.json", " " * (4 * 2**20 + 1))
+        time.sleep(0.3)
+        self.assertIn("larger than 4 MiB", self.settle()[1])
 
     def test_choose_zoom_and_step(self):
         self.open()
@@ -349,14 +481,27 @@ class Browser(unittest.TestCase):
                         loaded)
 
     def test_phone(self):
-        driver = Driver(390, 844, phone=True)
+        desktop, self.driver = self.driver, Driver(390, 844, phone=True)
         try:
-            self.open(driver)
-            wide = driver.run("return [document.documentElement.scrollWidth, innerWidth]")
-            self.assertLessEqual(wide[0], wide[1])
-            self.keep("phone", driver)
+            self.open()
+            self.assert_narrow()
+            self.keep("phone")
+            self.assertEqual(self.set("parallel.tensor", "2")[1], "")
+            self.click("Megatron-LM")
+            self.assertEqual(self.settle()[1], "")
+            self.click("Make the lists")
+            self.assertEqual(self.settle()[1], "")
+            self.assert_narrow()
+            self.assertIn("Compared with", self.results())
+            self.keep("phone-changed")
         finally:
-            driver.close()
+            self.driver.close()
+            self.driver = desktop
+
+    def assert_narrow(self):
+        """The page does not scroll sideways."""
+        wide = self.driver.run("return [document.documentElement.scrollWidth, innerWidth]")
+        self.assertLessEqual(wide[0], wide[1])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The layouts of a search, the comparison of two plans, and the page as a whole.
+ * The layouts of a search, the comparison of two plans, arguments of other systems, and the page as
+ * a whole.
  */
 'use strict';
 
@@ -53,7 +54,8 @@ function candidatesOf(search, options) {
     `${plural(search.ranks, 'rank')} on ${search.cluster}: ${count(counts.planned)} planned and ` +
     `simulated, ${count(counts.brief)} only with few micro-batches, ${count(counts.large)} too ` +
     `large, ${count(counts.refused)} refused, ${count(counts.bounded)} left out by a bound of ` +
-    `their time, ${count(counts.left)} by an estimate of it.` +
+    `their time, ${count(counts.left)} by an estimate of it` +
+    (search.open ? `, of which ${count(search.open)} may be among the first` : '') + '.' +
     (search.fixed.length ? ` Not searched, as the run sets them: ${search.fixed.join(', ')}.` : ''),
     el('div', {class: 'scroll'}, el('table', {}, el('thead', {}, el('tr', {},
       columns.map(([name], k) => el('th', {}, k ? el('button', {onclick: () => {
@@ -103,6 +105,24 @@ function compareOf(plan, other, name) {
     el('div', {class: 'scroll'}, table(['', name, 'this layout', 'difference'], rows)));
 }
 
+/* ---- the layout as arguments of another system ---- */
+
+const listOf = (title, texts) => texts.length
+  ? [el('h3', {}, title), el('ul', {}, texts.map(text => el('li', {}, text)))] : [];
+
+/* `emitted` is of the JSON (--emit-for). more: elements that follow the lists. */
+function emittedOf(emitted, ...more) {
+  const rows = Object.entries(emitted.arguments).map(([name, value]) =>
+    [name, value === true ? dash : String(value)]);
+  return section(`Arguments for ${emitted.system}`, emitted.parser
+      ? `The parser of ${emitted.parser} has read such arguments back in a test.`
+      : 'The format is not proved: the parser of this system could not be installed.',
+    listOf('What this system does not have', emitted.not_supported),
+    listOf('Memory that differs by design', emitted.other_memory),
+    el('details', {open: !more.length}, el('summary', {}, plural(rows.length, 'argument')),
+       el('div', {class: 'scroll'}, table(['argument', 'value'], rows))), ...more);
+}
+
 /* ---- the whole ---- */
 
 function titleOf(plan) {
@@ -139,6 +159,7 @@ function drawPlan(root, plan) {
 function echelonPage(root, data) {
   const plan = data.candidates ? data.plan : data;
   document.title = 'Echelon: ' + (plan ? titleOf(plan) : 'layouts');
+  const emitted = data.emitted ? emittedOf(data.emitted) : null;
   if (data.candidates) {
     const search = el('div', {});
     if (plan) drawPlan(root, plan);
@@ -147,6 +168,7 @@ function echelonPage(root, data) {
   } else {
     drawPlan(root, plan);
   }
+  if (emitted) root.append(emitted);
   root.append(el('footer', {}, `Echelon ${plan ? plan.echelon : ''}. All numbers are of the plan's ` +
                                'JSON, which this file contains.'));
 }

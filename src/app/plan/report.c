@@ -22,12 +22,11 @@ static bool leads_cluster(const ech_schedule_ring *ring, int rank)
 
 /* The index in `alike` of a rank's class, or its length if the rank begins one. Such ranks are
  * neighbours, except that some replicas of a stage have one micro-batch more, and some ranks lead
- * clusters. */
-static int find_class(const ech_plan_report *report, int rank)
+ * clusters. by_context: context ranks differ in memory (ech_model_slides). */
+static int find_class(const ech_plan_report *report, int rank, bool by_context)
 {
     const ech_layout *layout = report->design->layout;
     const ech_schedule_ring *ring = &report->design->schedule->ring;
-    bool by_context = ech_model_slides(report->design->model);
     for (int c = (int)report->alike.n - 1; c >= 0; c--) {
         int other = report->alike.at[c].rank;
         if (layout->coordinates[other].stage != layout->coordinates[rank].stage) break;
@@ -49,11 +48,12 @@ static bool is_compared(const ech_plan_report *report)
 /* Finds the classes of ranks, and the rank that represents each. */
 static void sort_ranks(ech_plan_report *report)
 {
+    bool by_context = ech_model_slides(report->design->model);
     ech_plan *buckets = NULL; /* of the class looked at last */
     int64_t most = 0;
     int of = -1;
     for (int rank = 0; rank < report->design->world; rank++) {
-        int c = find_class(report, rank);
+        int c = find_class(report, rank, by_context);
         if (c == (int)report->alike.n) ECH_PUSH(report->alike, (ech_plan_class){.rank = rank});
         ech_plan_class *class = &report->alike.at[c];
         if (c != of) {

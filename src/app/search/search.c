@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/count.h"
 #include "base/text.h"
 
 const ech_search_limits ech_search_defaults = {
@@ -233,8 +234,25 @@ static int find_next(state *s, bool large, double last, double *left, ech_candid
     return n;
 }
 
+/* Tells the caller how far the search is: "searching: 40 of 5,016 layouts simulated". */
+static void tell_progress(const state *s)
+{
+    const ech_plan_options *options = &s->trials.options->report;
+    ECH_FREED_TEXT text = {0};
+    size_t simulated = 0;
+    if (!options->progress) return;
+    for (size_t i = 0; i < s->all.n; i++) {
+        ech_search_fate fate = s->all.at[i].fate;
+        simulated += fate != ECH_SEARCH_LEFT && fate != ECH_SEARCH_BOUNDED;
+    }
+    ech_text_append(&text, "searching: %zu of %s simulated", simulated,
+                    ECH_COUNT((int64_t)s->all.n, "layout"));
+    options->progress(text.at, options->context);
+}
+
 static void plan_brief_batch(state *s, ech_candidate **at, int n)
 {
+    tell_progress(s);
     s->trials.last = last_place(s);
     ech_search_try(&s->trials, ECH_SEARCH_TRY_BRIEFLY, at, n);
     for (int i = 0; i < n; i++) learn(s, at[i]);
@@ -306,16 +324,19 @@ static bool may_fit(state *s, double *left)
 }
 
 /* large: candidates that seem so; most others are expected to fit, so that only their first batch
- * shows whether that is in doubt. */
-static void plan_round(state *s, bool large, double *left)
+ * shows whether that is in doubt. Returns the number of candidates that were simulated. */
+static int plan_round(state *s, bool large, double *left)
 {
     ech_candidate *at[BATCH];
+    int simulated = 0;
     for (bool doubtful = large; !doubtful || may_fit(s, left); doubtful = true) {
         int n = find_next(s, large, last_place(s), left, at);
-        if (n == 0) return;
+        if (n == 0) break;
         plan_brief_batch(s, at, n);
         estimate_again(s);
+        simulated += n;
     }
+    return simulated;
 }
 
 /* ---- whole plans ---- */
@@ -374,6 +395,7 @@ static void plan_best(state *s)
     references fit = {0};
     double left = s->limits->whole;
     int planned = 0, n;
+    tell_progress(s);
     for (size_t i = 0; i < s->all.n; i++) planned += s->all.at[i].fate == ECH_SEARCH_PLANNED;
     do {
         find_fit(s, &fit);
@@ -402,6 +424,18 @@ static int count_unfit(const state *s)
     int n = 0;
     for (size_t i = 0; i < s->all.n; i++)
         n += s->all.at[i].fate == ECH_SEARCH_LARGE || s->all.at[i].fate == ECH_SEARCH_REFUSED;
+    return n;
+}
+
+/* Counts the candidates that may take a place but were not simulated, as the work has ended. */
+static size_t count_open(state *s)
+{
+    double last = last_planned(s);
+    size_t n = 0;
+    for (size_t i = 0; i < s->all.n; i++) {
+        const ech_candidate *c = &s->all.at[i];
+        n += c->fate == ECH_SEARCH_LEFT && c->bound <= last && is_hopeful(s, c, last);
+    }
     return n;
 }
 
@@ -444,18 +478,19 @@ static ech_status find_memory(const ech_search *search, double *out)
 }
 
 /* Simulates briefly all candidates that may be placed. Exact times are often longer than the
- * extrapolated ones before, so that more candidates may be placed then. */
+ * extrapolated ones before, so that more candidates may be placed then. Each large candidate may
+ * show that others of its family are not as large as they seemed. */
 static void plan_rounds(state *s, double *left)
 {
     references fit = {0};
-    int timed;
+    int simulated, timed;
     do {
         reopen(s);
         plan_round(s, false, left);
-        plan_round(s, true, left);
+        simulated = plan_round(s, true, left);
         find_fit(s, &fit);
         timed = time_next(s, &fit);
-    } while (timed > 0);
+    } while (simulated > 0 || timed > 0);
     free(fit.at);
 }
 
@@ -471,6 +506,7 @@ static ech_status run_search(state *s)
         unfit = count_unfit(s);
         plan_best(s);
     } while (count_unfit(s) > unfit);
+    search->open = count_open(s);
     sort_places(s);
     if (search->places) return ECH_OK;
     return ech_search_explain(search, &s->space, s->trials.options, s->trials.memory);

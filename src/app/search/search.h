@@ -88,13 +88,15 @@ typedef struct ech_search {
     ECH_LIST(ech_candidate) candidate; /* places first, in their order; then by estimate */
     int places;
     size_t fates[ECH_SEARCH_FATES]; /* candidates by fate */
+    size_t open;  /* of ECH_SEARCH_LEFT: those that may take a place, for which no work was left */
     json_t *plan; /* of the first place (ech_search_add_plan); NULL: it was not added. Owned */
     ech_advice advice; /* of the first place */
 } ech_search;
 
-/* options: as for ech_planning_create; a cluster is required. limits NULL: defaults. *out is to be
- * destroyed also after a failure. Errors: no candidate can be run, with the keys that are the cause
- * or the memory that is missing. */
+/* options: as for ech_planning_create; a cluster is required. report.progress gets the number of
+ * simulated candidates. limits NULL: defaults. *out is to be destroyed also after a failure.
+ * Errors: no candidate can be run, with the keys that are the cause or the memory that is
+ * missing. */
 ech_status ech_search_run(const ech_run *run, const ech_planning_options *options,
                           const ech_search_limits *limits, ech_search *out);
 /* Plans the first place as a whole once more, for the advice that options->report.advice is about;
@@ -139,6 +141,12 @@ typedef struct ech_search_space {
     double parameters, in_experts; /* elements: all, and experts alone */
     double bytes;                  /* of all parameters in the compute type */
 } ech_search_space;
+
+/* Limits of the space, which ech_search_text names. */
+enum {
+    ECH_SEARCH_FEWEST_TOKENS = 2048, /* of a sequence, of each context rank */
+    ECH_SEARCH_MOST_MICRO = 16       /* times the run's micro-batch */
+};
 
 /* Reads the run. Release *out with ech_search_space_free, also after a failure. Errors: as of
  * ech_design_create for one rank; the run is asynchronous. */

@@ -22,15 +22,18 @@ static const key_row keys[ECH_SEARCH_KEYS] = {
 #include "app/search/space.def"
 };
 
-/* The values of a key. There are few. */
+enum { MOST_DIVISORS = 1536 }; /* of a number below 2^31 */
+
+/* The values of a key: divisors, or fewer. */
 typedef struct values {
-    int64_t at[64];
+    int64_t at[MOST_DIVISORS];
     int n;
 } values;
 
 static void add(values *list, int64_t value)
 {
-    if (list->n < (int)(sizeof list->at / sizeof *list->at)) list->at[list->n++] = value;
+    ECH_ASSERT(list->n < MOST_DIVISORS);
+    list->at[list->n++] = value;
 }
 
 /* The divisors of `whole` that are at most `most`. */
@@ -66,27 +69,36 @@ static void find_pipeline(const ech_search_space *space, const ech_candidate *c,
     add_divisors(out, space->ranks, space->blocks);
 }
 
-/* Within a machine, since every layer waits for its collectives. */
+/* Ranks are numbered tensor ranks first, so a group of t of them is within one machine if t divides
+ * the ranks of a machine, or if there is only one machine. */
+static bool within_machine(const ech_search_space *space, int64_t t)
+{
+    int machine = space->cluster->level[0].ranks;
+    return space->ranks <= machine || machine % t == 0;
+}
+
+/* Within a machine, since every layer waits for its collectives. A group that crosses machines is
+ * not searched. */
 static void find_tensor(const ech_search_space *space, const ech_candidate *c, values *out)
 {
     values all = {.n = 0};
     add_divisors(&all, space->ranks / OF(pipeline), space->cluster->level[0].ranks);
     bool shares = ech_family_reads(space->config, "model.num_attention_heads");
     for (int i = 0; i < all.n; i++)
-        if (all.at[i] == 1 || (shares && space->config->model.num_attention_heads % all.at[i] == 0))
+        if (all.at[i] == 1 || (shares && within_machine(space, all.at[i]) &&
+                               space->config->model.num_attention_heads % all.at[i] == 0))
             add(out, all.at[i]);
 }
 
-/* Only long sequences are split. */
+/* Only long sequences are split: with few tokens a rank, its messages take longer than its
+ * attention. Fewer are not searched. */
 static void find_context(const ech_search_space *space, const ech_candidate *c, values *out)
 {
-    enum { FEWEST_TOKENS = 2048 };
-    int64_t T = space->config->data.sequence_length;
+    int64_t T = space->config->data.sequence_length, most = T / ECH_SEARCH_FEWEST_TOKENS;
     values all = {.n = 0};
-    add_divisors(&all, space->ranks / OF(pipeline) / OF(tensor), 64);
+    add_divisors(&all, space->ranks / OF(pipeline) / OF(tensor), most > 1 ? most : 1);
     for (int i = 0; i < all.n; i++)
-        if (all.at[i] == 1 || (T % (2 * all.at[i]) == 0 && T / all.at[i] >= FEWEST_TOKENS))
-            add(out, all.at[i]);
+        if (all.at[i] == 1 || T % (2 * all.at[i]) == 0) add(out, all.at[i]);
 }
 
 static int64_t data_ranks(const ech_search_space *space, const ech_candidate *c)
@@ -103,12 +115,13 @@ static void find_expert(const ech_search_space *space, const ech_candidate *c, v
         if (experts <= 0 || experts % all.at[i] == 0) add(out, all.at[i]);
 }
 
+/* Powers of two, up to so many that products gain little from more rows. Others are not
+ * searched. */
 static void find_micro(const ech_search_space *space, const ech_candidate *c, values *out)
 {
-    enum { MOST_TIMES = 16 };
     int64_t d = data_ranks(space, c), least = space->config->training.micro_batch_size;
     if (space->batch % d) return;
-    for (int64_t i = 1; i <= MOST_TIMES; i *= 2)
+    for (int64_t i = 1; i <= ECH_SEARCH_MOST_MICRO; i *= 2)
         if (space->batch / d % (i * least) == 0) add(out, i * least);
 }
 
@@ -133,10 +146,9 @@ static void find_schedule(const ech_search_space *space, const ech_candidate *c,
 
 static void find_chunks(const ech_search_space *space, const ech_candidate *c, values *out)
 {
-    enum { MOST_CHUNKS = 12 };
     int64_t p = OF(pipeline), layers = space->layers;
     if (OF(schedule) == SCHEDULE_INTERLEAVED) {
-        for (int64_t v = 2; v <= MOST_CHUNKS; v++)
+        for (int64_t v = 2; p * v <= layers; v++)
             if (layers % (p * v) == 0) add(out, v);
     } else {
         add(out, OF(schedule) == SCHEDULE_ZERO_BUBBLE_V ? 2 : 1);

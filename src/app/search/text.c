@@ -65,6 +65,11 @@ static void print_counts(const ech_search *search, ech_text *out)
                     ECH_COUNT(search->ranks, "rank"), search->cluster.name, n[ECH_SEARCH_PLANNED],
                     n[ECH_SEARCH_BRIEF], n[ECH_SEARCH_LARGE], n[ECH_SEARCH_REFUSED],
                     n[ECH_SEARCH_BOUNDED], n[ECH_SEARCH_LEFT]);
+    if (search->open)
+        ech_text_append(out,
+                        "            %zu of the latter may be among the first: the search's work "
+                        "ended before; set a key to look at some\n",
+                        search->open);
 }
 
 /* The longest text of a key's values or heading. */
@@ -126,10 +131,15 @@ static void print_rest(const ech_search *search, ech_text *out)
     for (ech_search_key key = 0; key < ECH_SEARCH_KEYS; key++)
         if (search->fixed[key])
             ech_text_append(&fixed, "%s%s", fixed.n ? ", " : "", ech_search_key_name(key));
-    ech_text_append(out,
-                    "\nnot searched: unequal stages and replicas, context_method, other schedules, "
-                    "ZeRO 2 and 3 with a pipeline,\n              compression, asynchronous "
-                    "strategies, offloaded parameters and activations, sequence chunks");
+    ech_text_append(
+        out,
+        "\nnot searched: unequal stages and replicas, context_method, other schedules, "
+        "ZeRO 2 and 3 with a pipeline,\n              compression, asynchronous "
+        "strategies, offloaded parameters and activations, sequence chunks,\n"
+        "              tensor ranks of several machines, micro-batches other than 1, 2, "
+        "4 .. %d times the run's,\n              context ranks with fewer than %d tokens "
+        "of a sequence",
+        ECH_SEARCH_MOST_MICRO, ECH_SEARCH_FEWEST_TOKENS);
     if (fixed.n) ech_text_append(out, ",\n              and what the run sets: %s", fixed.at);
     ech_search_print_keys(search, &search->candidate.at[0], &best);
     ech_text_append(out, "\nthe first:    %s\n", best.at);
@@ -216,9 +226,10 @@ ech_status ech_search_json(const ech_search *search, ech_text *out)
         json_object_set_new(counts, fates[fate], json_integer((json_int_t)search->fates[fate]));
     for (ech_search_key key = 0; key < ECH_SEARCH_KEYS; key++)
         if (search->fixed[key]) json_array_append_new(fixed, json_string(ech_search_key_name(key)));
-    json_t *all = json_pack("{s:i, s:s, s:i, s:i, s:o, s:o, s:o}", "version", 1, "cluster",
-                            search->cluster.name, "ranks", search->ranks, "places", search->places,
-                            "fixed", fixed, "counts", counts, "candidates", list);
+    json_t *all =
+        json_pack("{s:i, s:s, s:i, s:i, s:o, s:o, s:I, s:o}", "version", 1, "cluster",
+                  search->cluster.name, "ranks", search->ranks, "places", search->places, "fixed",
+                  fixed, "counts", counts, "open", (json_int_t)search->open, "candidates", list);
     if (all) ech_advice_json(&search->advice, search->candidate.at[0].forecast.days, all);
     if (all && search->plan) json_object_set(all, "plan", search->plan);
     char *text = json_dumps(all, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
