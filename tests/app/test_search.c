@@ -206,6 +206,23 @@ TEST(plans_one_of_a_family_before_others)
     ech_config_destroy(p.run.config);
 }
 
+/* A simulated layout may show that others of its family need less memory than estimated. With work
+ * for all, these are simulated as well, here before the error that none fits. */
+TEST(looks_again_at_layouts_that_seemed_too_large)
+{
+    problem p;
+    ech_search search;
+    pose("mixtral",
+         "model.num_hidden_layers=8 model.hidden_size=32 model.num_attention_heads=2 "
+         "model.num_local_experts=4 training.global_batch_size=4 memory.device_limit=376KiB",
+         2, &p);
+    assert_int_equal(ech_search_run(&p.run, &p.options, &all, &search), ECH_EUSAGE);
+    assert_true(search.candidate.n > 0);
+    assert_int_equal(search.fates[ECH_SEARCH_LEFT], 0);
+    ech_search_destroy(&search);
+    ech_config_destroy(p.run.config);
+}
+
 static int64_t draw(ech_random_key key, uint64_t *i, int64_t least, int64_t most)
 {
     return least +
