@@ -180,7 +180,7 @@ class Runner:
     def validate_prefixes(self, way, run, words):
         """Validation losses after first parts of the log's pushes."""
         start, pushes = read_pushes(run)
-        begin, out = time_of_first(common.read_metrics(run)), []
+        begin, out = begin_of(common.read_metrics(run), pushes), []
         for number in range(1, VALIDATIONS + 1):
             until = begin + number * self.options.seconds / VALIDATIONS
             n = cut_pushes(pushes, until, start["workers"])
@@ -221,10 +221,10 @@ def read_pushes(run):
     return first, pushes
 
 
-def time_of_first(lines):
-    """When a run's first span began."""
-    last = [line for line in lines if line["time"] == lines[0]["time"]]
-    return lines[0]["time"] - sum(line["step_seconds"] for line in last)
+def begin_of(span, pushes):
+    """When a span began: on rank 0, or where another worker was earlier, with its first push."""
+    begin = span[0]["time"] - sum(line["step_seconds"] for line in span)
+    return min(begin, pushes[0]["time"])
 
 
 def cut_pushes(pushes, until, workers):
@@ -255,7 +255,7 @@ def push_times(lines, pushes, workers):
     for _, span in itertools.groupby(lines, lambda line: line["time"]):
         span = list(span)
         took = sum(line["step_seconds"] for line in span)
-        begin = span[0]["time"] - took
+        begin = begin_of(span, pushes[workers * at:])
         for step in range(at + 1, at + len(span) + 1):
             out.append(done + pushes[workers * step - 1]["time"] - begin)
         done, at = done + took, at + len(span)
