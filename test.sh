@@ -53,8 +53,8 @@ oracles='^app/(oracles|families|peft|torchvision)$' # the tests of the part orac
 costs=tests/costs.txt
 
 # Parts of the long form: each runs by itself, in this order by default.
-parts=(asan tsan release groups fuzz lattice verify oracles restarts kills corruptions run_files
-    wheel web arm64 packages faults docs)
+parts=(asan tsan release groups fuzz lattice verify names oracles restarts kills corruptions
+    run_files wheel web arm64 packages faults docs)
 declare -A part_is=(
     [asan]="all tests with the address sanitizer; many-case tests: a quarter of their cases"
     [tsan]="programs that run threads, with the thread sanitizer"
@@ -63,6 +63,7 @@ declare -A part_is=(
     [fuzz]="clang's build: each fuzz target from its corpus"
     [lattice]="every case of the lattice"
     [verify]="500 random run files, verified against one rank in fp64"
+    [names]="every value of every key: two steps on 1, 2 and 4 ranks, verified"
     [oracles]="what training computes, beside NumPy, transformers and torchvision"
     [restarts]="60 kills of a job that is restarted"
     [kills]="Python jobs that are killed at each of twenty epochs, over local, mpi and ucx"
@@ -445,6 +446,7 @@ run_part() {
             build fuzz fuzzers
             run fuzz 0/1 -R '/fuzz_' || true ;;
         verify) try env ECHELON_VERIFY_RANDOM="500,$seed" "$tests/test_app_verify_random" ;;
+        names) try env ECHELON_NAMES=train "$tests/test_app_names" ;;
         oracles) run release 0/1 -R "$oracles" || true ;;
         restarts) try bash tests/app/restarts.sh "$echelon" 60 "$seed" ;;
         kills)

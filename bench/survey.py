@@ -2,19 +2,32 @@
 """The survey's experiment: loss against time of ways to train one model on two machines, of which
 one is slow.
 
-    ./quickstart.sh                                         # makes data/bible-train
-    sudo python bench/survey.py --svg docs/workers.svg      # needs an otherwise idle machine
+    ./quickstart.sh                                     # makes data/bible-train and -valid
+    sudo python bench/survey.py --svg docs/workers.svg  # idle machine, 1-2 hours
+    sudo python bench/survey.py --seeds 1 --only BSP ASP --seconds 10    # a try
 
-It runs for about eight minutes; half as long with --seconds 25.
+The machines are two network namespaces joined by link.py's link of 1 Gbit. The ranks of the second
+machine sleep in each training step as long as a step of BSP takes at full speed. All ways read the
+same samples a step, and take the same optimizer at the same rate, for the same number of seconds.
+Two cases: a model whose computing takes most of a step, and one whose gradients take most of it
+(many parameters, few samples), where the link is the bottleneck.
 
-The machines are two network namespaces joined by link.py's link of 1 Gbit. Rank 1 sleeps in each
-training step as long as a worker computes one. Data parallel ways have a replica each: BSP
-(gradients are summed in each step), SSP and ASP (a server beside rank 1 updates at each push). The
-others cut the model in two: model parallelism (one micro-batch at a time), the pipeline that is
-flushed in each step (1F1B), and those that are not (PipeDream, PipeDream-2BW). All read the same
-samples a step, and take the same optimizer at the same rate."""
+Data parallel ways have a replica on each machine: BSP (gradients are summed in each step), SSP and
+ASP (a server on the second machine updates at each push). Others cut the model in two, where
+parallel.partition = auto says, which knows the slow rank: model parallelism (one micro-batch at a
+time), the pipeline that is flushed in each step (1F1B), PipeDream and PipeDream-2BW. The hybrid is
+1F1B with two replicas of each stage, two ranks on each machine's core.
 
+The figure has, for each case, training loss and validation loss against time (mean and range of the
+seeds), and bars: where the ranks' time goes, and samples a second. Time without validations counts.
+A push has the time of serves.jsonl. ASP has one span, longer than the time that is shown, so
+workers never wait for each other. Its validation losses are of runs that repeat the first pushes of
+the log (parallel.serve_log) and end there."""
+
+import dataclasses
 import itertools
+import json
+import math
 import pathlib
 import statistics
 import tempfile
@@ -22,141 +35,303 @@ import tempfile
 import common
 import link
 import report
+import survey_figure
 
-MODEL = [
+KEYS = [
     "model.architecture=gpt2",
-    "model.hidden_size=256",
-    "model.num_hidden_layers=4",
     "model.num_attention_heads=4",
     "model.tie_word_embeddings=false",
     "data.sequence_length=128",
-    "training.global_batch_size=16",
-    "training.micro_batch_size=2",
     "training.check_every=0",
+    "training.validate_samples=32",
     "optimizer.learning_rate=1e-3",
     "optimizer.schedule=constant",
-    "checkpoint.every=1000000",
+    "checkpoint.every=0",
     "parallel.threads=1",
-    "parallel.comm=mpi",
     "log.every=1000000",
 ]
-CUT = ["parallel.pipeline=2"]
-WAYS = {
-    "BSP": (2, ["parallel.data=2"]),
-    "SSP, staleness 2": (
-        3,
-        ["parallel.strategy=ssp", "parallel.staleness=2", "parallel.flush_every=16"],
-    ),
-    "ASP": (3, ["parallel.strategy=asp", "parallel.flush_every=16"]),
-    "model parallelism": (2, [*CUT, "parallel.schedule=naive"]),
-    "pipeline, 1F1B": (2, [*CUT, "parallel.schedule=1f1b"]),
-    "PipeDream": (2, [*CUT, "parallel.schedule=pipedream", "parallel.flush_every=16"]),
-    "PipeDream-2BW": (2, [*CUT, "parallel.schedule=pipedream-2bw", "parallel.flush_every=16"]),
+CASES = {
+    "computing": [
+        "model.hidden_size=256",
+        "model.num_hidden_layers=4",
+        "training.global_batch_size=16",
+        "training.micro_batch_size=2",
+    ],
+    "the link": [
+        "model.hidden_size=512",
+        "model.num_hidden_layers=6",
+        "training.global_batch_size=4",
+        "training.micro_batch_size=1",
+    ],
 }
-COLOURS = ("#1f77b4", "#9467bd", "#d62728", "#7f7f7f", "#2ca02c", "#ff7f0e", "#17becf")
+CUT = ["parallel.pipeline=2", "parallel.partition=auto"]
+
+
+@dataclasses.dataclass
+class Way:
+    here: int  # ranks of the first machine
+    there: int  # of the second, the slow one, without servers
+    words: list
+    servers: int = 0
+    span: str = ""  # "some": flushed as often as validated; "one": only at the end
+
+
+WAYS = {
+    "BSP": Way(1, 1, ["parallel.data=2"]),
+    "SSP, staleness 2": Way(1, 1, ["parallel.strategy=ssp", "parallel.staleness=2"], 1, "some"),
+    "ASP": Way(1, 1, ["parallel.strategy=asp"], 1, "one"),
+    "model parallelism": Way(1, 1, [*CUT, "parallel.schedule=naive"]),
+    "pipeline, 1F1B": Way(1, 1, [*CUT, "parallel.schedule=1f1b"]),
+    "PipeDream": Way(1, 1, [*CUT, "parallel.schedule=pipedream"], span="some"),
+    "PipeDream-2BW": Way(1, 1, [*CUT, "parallel.schedule=pipedream-2bw"], span="some"),
+    "hybrid": Way(2, 2, [*CUT, "parallel.data=2", "parallel.schedule=1f1b"]),
+}
+VALIDATIONS = 6
 WINDOW = 12  # steps, of which losses are averaged
+TRIED = 16  # steps of a run that says how many steps a way needs
+REPEAT = ["parallel.comm=local", "parallel.delay="]  # of runs that repeat pushes
 
 
-def words_of(options, ends, ranks, keys):
-    """Rank 0 at the one end, the others at the other."""
-    words = ends.words([options.echelon, "train", ends.folder / "run.yaml", *keys])
-    words[words.index("-H") + 1] = f"{link.ADDRESSES[0]}:1,{link.ADDRESSES[1]}:{ranks - 1}"
-    words[words.index("-n") + 1] = str(ranks)
-    return words
+# ---- runs ----
 
 
-def train(options, ends, name, steps, more):
-    """The metrics of a run's training steps."""
-    ranks, words = WAYS[name]
-    run = ends.folder / f"{name.split(',')[0].replace(' ', '-')}-{steps}"
-    keys = [
-        *MODEL,
-        *words,
-        *more,
-        f"data.train={options.data.resolve()}",
-        f"training.steps={steps}",
-        f"log.directory={run}",
-    ]
-    common.run_together([(words_of(options, ends, ranks, keys), {})])
-    return common.read_metrics(run)
+@dataclasses.dataclass
+class Curves:
+    """Of one run: seconds from the beginning, and losses."""
+
+    trained: list  # [(seconds, mean loss of the last steps)]
+    validated: list  # [(seconds, loss)]
+    idle: float  # the share of a rank's time in which it waits
+    rate: float  # samples a second
 
 
-def curve(lines):
-    """[(seconds, mean loss of the last steps)]"""
-    at = list(itertools.accumulate(line["step_seconds"] for line in lines))
+class Runner:
+    """Runs of one case."""
+
+    def __init__(self, options, ends, case):
+        self.options, self.ends, self.case = options, ends, case
+        self.samples = int(CASES[case][2].partition("=")[2])
+        self.profile, self.delay, self.count = None, 0.0, 0
+
+    def keys(self, words):
+        data = self.options.data
+        return [*KEYS, *CASES[self.case], f"data.train={data}-train", f"data.valid={data}-valid",
+                *words]
+
+    def folder(self):
+        self.count += 1
+        return self.ends.folder / f"{self.case.replace(' ', '-')}-{self.count}"
+
+    def start(self, way, words):
+        """Runs on both machines; returns the run's folder."""
+        run, ranks = self.folder(), way.here + way.there + way.servers
+        words = [self.options.echelon, "train", self.ends.folder / "run.yaml",
+                 *self.keys([*way.words, "parallel.comm=mpi", f"log.directory={run}", *words])]
+        words = self.ends.words(words, 1 if ranks == 2 else 2)
+        words[words.index("-H") + 1] = (f"{link.ADDRESSES[0]}:{way.here},"
+                                        f"{link.ADDRESSES[1]}:{way.there + way.servers}")
+        words[words.index("-n") + 1] = str(ranks)
+        core = f"$((OMPI_COMM_WORLD_RANK >= {way.here}))"
+        words = [word.replace("$((OMPI_COMM_WORLD_RANK % 2))", core) if isinstance(word, str)
+                 else word for word in words]
+        common.run_together([(words, {})])
+        return run
+
+    def measure(self):
+        """What blocks cost, and how long a step of BSP takes at full speed."""
+        self.profile = self.folder()
+        common.run_together([([
+            self.options.echelon, "profile", self.ends.folder / "run.yaml", "--ranks", "2", "--out",
+            self.profile, *self.keys(["training.steps=8", "parallel.comm=local",
+                                      f"log.directory={self.folder()}"])], {})])
+        alone = common.read_metrics(self.start(WAYS["BSP"], ["training.steps=12"]))
+        self.delay = statistics.median(line["step_seconds"] for line in alone[4:])
+        print(f"bound by {self.case}: a step of BSP at full speed takes {1e3 * self.delay:.0f} ms; "
+              "the second machine's ranks sleep so long in each step", flush=True)
+
+    def slowed(self, way, seed):
+        slow = range(way.here, way.here + way.there)
+        return ["parallel.delay=" + " ".join(f"{rank}:{self.delay:.4f}" for rank in slow),
+                f"parallel.profile={self.profile}", f"training.seed={seed}"]
+
+    def length(self, way):
+        """Steps that take at least the time that is shown."""
+        words = [*self.slowed(way, 1), f"training.steps={TRIED}"]
+        lines = common.read_metrics(self.start(way, [*words, *spans(way, TRIED, TRIED)]))
+        each = statistics.mean(line["step_seconds"] for line in lines[TRIED // 4:])
+        return 1.2 * self.options.seconds / each
+
+    def train(self, name, seed, steps):
+        """Curves up to the time that is shown; the run is longer."""
+        way = WAYS[name]
+        every = max(1, math.ceil(steps / VALIDATIONS))
+        words = [*self.slowed(way, seed), f"training.steps={every * VALIDATIONS}",
+                 *spans(way, every, every * VALIDATIONS)]
+        if way.span != "one":
+            words.append(f"training.validate_every={every}")
+        run = self.start(way, words)
+        curves = read_curves(run, self.samples, way.servers > 0)
+        if way.span == "one":
+            curves.validated = self.validate_prefixes(way, run, words)
+        if curves.trained[-1][0] < self.options.seconds:
+            return self.train(name, seed, 1.3 * steps)
+        return cut(curves, self.options.seconds)
+
+    def validate_prefixes(self, way, run, words):
+        """Validation losses after first parts of the log's pushes."""
+        start, pushes = read_pushes(run)
+        begin, out = begin_of(common.read_metrics(run), pushes), []
+        for number in range(1, VALIDATIONS + 1):
+            until = begin + number * self.options.seconds / VALIDATIONS
+            n = cut_pushes(pushes, until, start["workers"])
+            folder = self.folder()
+            log = folder.with_suffix(".jsonl")
+            steps = n // start["workers"]
+            write_pushes(log, start, pushes[:n], steps)
+            common.run_together([([
+                self.options.echelon, "train", self.ends.folder / "run.yaml", "--ranks",
+                str(way.here + way.there + way.servers), *self.keys([
+                    *way.words, *words, *REPEAT, f"training.steps={steps}",
+                    f"parallel.flush_every={steps}", f"parallel.serve_log={log}",
+                    f"log.directory={folder}"])], {})])
+            out.append((pushes[n - 1]["time"] - begin, last_validation(folder)))
+        return out
+
+
+def spans(way, every, steps):
+    length = {"": None, "some": every, "one": steps}[way.span]
+    return [f"parallel.flush_every={length}"] if length else []
+
+
+# ---- what runs have written ----
+
+
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def last_validation(run):
+    return [line["valid_loss"] for line in read_lines(run / "metrics.jsonl")
+            if "valid_loss" in line][-1]
+
+
+def read_pushes(run):
+    """The line of the start, and the pushes."""
+    first, *pushes = read_lines(run / "serves.jsonl")
+    return first, pushes
+
+
+def begin_of(span, pushes):
+    """When a span began: on rank 0, or where another worker was earlier, with its first push."""
+    begin = span[0]["time"] - sum(line["step_seconds"] for line in span)
+    return min(begin, pushes[0]["time"])
+
+
+def cut_pushes(pushes, until, workers):
+    """The length of a prefix that a run of its own can have made: a multiple of the workers, whose
+    last push had begun when the push before it was served."""
+    n = sum(push["time"] <= until for push in pushes)
+    for end in range(max(n, workers), len(pushes) + 1):
+        if end % workers == 0 and pushes[end - 1]["worker"] != pushes[end - 2]["worker"]:
+            return end
+    raise RuntimeError("no prefix of the pushes ends with two workers' pushes")
+
+
+def write_pushes(path, start, pushes, steps):
+    """A log of one span."""
+    lines = [start | dict(span=steps), *(push | dict(step=steps) for push in pushes)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def step_times(lines):
+    """Seconds from the beginning to the end of each step, without what is between spans."""
+    return list(itertools.accumulate(line["step_seconds"] for line in lines))
+
+
+def push_times(lines, pushes, workers):
+    """As step_times, by the log of pushes: a step ends with its last push. A span's steps all end
+    with it in the metrics."""
+    out, done, at = [], 0.0, 0
+    for _, span in itertools.groupby(lines, lambda line: line["time"]):
+        span = list(span)
+        took = sum(line["step_seconds"] for line in span)
+        begin = begin_of(span, pushes[workers * at:])
+        for step in range(at + 1, at + len(span) + 1):
+            out.append(done + pushes[workers * step - 1]["time"] - begin)
+        done, at = done + took, at + len(span)
+    return out
+
+
+def read_curves(run, samples, is_pushed):
+    every = read_lines(run / "metrics.jsonl")
+    lines = [line for line in every if "step_seconds" in line]
+    if is_pushed:
+        start, pushes = read_pushes(run)
+        at = push_times(lines, pushes, start["workers"])
+    else:
+        at = step_times(lines)
     losses = [line["loss"] for line in lines]
-    return [(at[i], statistics.mean(losses[max(0, i + 1 - WINDOW):i + 1])) for i in range(len(at))]
+    trained = [(at[i], statistics.mean(losses[max(0, i + 1 - WINDOW):i + 1]))
+               for i in range(len(at))]
+    whole = step_times(lines)
+    validated = [(whole[line["step"] - 1], line["valid_loss"]) for line in every
+                 if "valid_loss" in line]
+    idle = [line["idle"] for line in lines if line["idle"] is not None]
+    return Curves(trained, validated, statistics.mean(idle), samples * len(at) / whole[-1])
 
 
-def draw(curves, seconds):
-    """An SVG of all curves."""
-    wide, high, left, top, right, bottom = 720, 420, 50, 20, 170, 40
-    losses = [loss for points in curves.values() for at, loss in points if at <= seconds]
-    low, most = min(losses), min(max(losses), 4.0)
-    x = lambda at: left + (wide - left - right) * at / seconds
-    y = lambda loss: top + (high - top - bottom) * (most - min(loss, most)) / (most - low)
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" '
-        'font-family="sans-serif" font-size="12">',
-        f'<rect width="{wide}" height="{high}" fill="white"/>',
-    ]
-    for tick in range(5):
-        at, loss = seconds * tick / 4, low + (most - low) * tick / 4
-        out.append(
-            f'<text x="{x(at):.0f}" y="{high - bottom + 18}" text-anchor="middle">{at:.0f} s</text>'
-        )
-        out.append(
-            f'<text x="{left - 6}" y="{y(loss) + 4:.0f}" text-anchor="end">{loss:.2f}</text>'
-        )
-        out.append(
-            f'<line x1="{left}" x2="{wide - right}" y1="{y(loss):.1f}" y2="{y(loss):.1f}" '
-            'stroke="#ddd"/>'
-        )
-    for row, ((name, points), colour) in enumerate(zip(curves.items(), COLOURS)):
-        path = " ".join(f"{x(at):.1f},{y(loss):.1f}" for at, loss in points if at <= seconds)
-        out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        out.append(
-            f'<text x="{wide - right + 10}" y="{top + 14 + 18 * row}" fill="{colour}">{name}</text>'
-        )
-    out.append(
-        f'<text x="{left}" y="{high - 6}">training loss (mean of {WINDOW} steps) against time'
-        "</text></svg>"
-    )
-    return "\n".join(out) + "\n"
+def between(points, at):
+    """The value at a time, on the line between the two points beside it."""
+    for (x, a), (y, b) in itertools.pairwise(points):
+        if x <= at <= y:
+            return a + (b - a) * ((at - x) / (y - x) if y > x else 0)
+    return points[0][1] if at < points[0][0] else None
 
 
-def compare(options, ends):
-    alone = train(options, ends, "BSP", 12, ["parallel.delay="])
-    delay = statistics.median(line["step_seconds"] for line in alone[4:])
-    print(
-        f"a step of both at full speed {1e3 * delay:.0f} ms; rank 1 then sleeps so long in each",
-        flush=True,
-    )
-    curves, rows = {}, []
-    for name in WAYS:
-        more = [f"parallel.delay=1:{delay:.4f}"]
-        tried = train(options, ends, name, 32, more)[16:]
-        steps = options.seconds / statistics.mean(line["step_seconds"] for line in tried)
-        lines = train(options, ends, name, max(2, round(steps / 16)) * 16, more)
-        points = curve(lines)
-        within = [loss for at, loss in points if at <= options.seconds]
-        curves[name] = points
-        rows.append(
-            (name, f"{16 * len(lines) / points[-1][0]:.1f}", len(within), f"{within[-1]:.3f}")
-        )
-        print(f"{name}: {len(lines)} steps in {points[-1][0]:.0f} s", flush=True)
-    report.table(("", "samples/s", "steps", f"loss after {options.seconds:.0f} s"), rows)
-    if options.svg:
-        options.svg.write_text(draw(curves, options.seconds))
+def cut(curves, seconds):
+    """All points up to that time, and one there."""
+    def end(points):
+        inside = [point for point in points if point[0] <= seconds]
+        last = between(points, seconds)
+        return inside if last is None else [*inside, (seconds, last)]
+
+    return dataclasses.replace(curves, trained=end(curves.trained), validated=end(curves.validated))
+
+
+# ---- both cases ----
+
+
+def compare(options, ends, case):
+    """Prints a table; returns {way: [Curves of each seed]}."""
+    runner, all_curves, rows = Runner(options, ends, case), {}, []
+    runner.measure()
+    for name in options.only or WAYS:
+        steps = runner.length(WAYS[name])
+        runs = [runner.train(name, seed, steps) for seed in range(1, options.seeds + 1)]
+        all_curves[name] = runs
+        rows.append((name, *(spread(values) for values in (
+            [run.rate for run in runs], [100 * run.idle for run in runs],
+            [run.trained[-1][1] for run in runs], [run.validated[-1][1] for run in runs]))))
+        print(f"{name}: {len(runs[0].trained)} steps in {options.seconds:.0f} s", flush=True)
+    report.table(("", "samples/s", "idle, %", "training loss", "validation loss"), rows)
+    return all_curves
+
+
+def spread(values):
+    return f"{statistics.mean(values):.3f} [{min(values):.3f} {max(values):.3f}]"
 
 
 def main():
     parser = common.parser(__doc__)
-    parser.add_argument("--data", type=pathlib.Path, default=pathlib.Path("data/bible-train"))
-    parser.add_argument("--seconds", type=float, default=45, help="of each way (45)")
+    parser.add_argument("--data", type=pathlib.Path, default=pathlib.Path("data/bible"))
+    parser.add_argument("--seconds", type=float, default=45, help="that are shown of each way (45)")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", choices=list(WAYS), help="these ways")
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--svg", type=pathlib.Path, help="where the figure goes")
     options = common.parse(parser)
     options.echelon = pathlib.Path(options.echelon).resolve()
+    options.data = options.data.resolve()
     with tempfile.TemporaryDirectory() as scratch:
         ends = link.Link(pathlib.Path(scratch))
         why = link.why_not(options) or ends.build()
@@ -164,9 +339,11 @@ def main():
             if why:
                 raise SystemExit(why)
             (ends.folder / "run.yaml").write_text("log: {every: 1000000}\n")
-            compare(options, ends)
+            found = {case: compare(options, ends, case) for case in options.cases}
         finally:
             ends.remove()
+    if options.svg:
+        options.svg.write_text(survey_figure.draw(found, options.seconds, WINDOW))
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 shift
 cd "$(dirname "$0")/.."
-for tool in dpkg-deb dpkg-shlibdeps python3; do
+for tool in dpkg-deb dpkg-shlibdeps file python3; do
     command -v $tool > /dev/null || {
-        echo "tools/deb.sh: $tool is missing: apt-get install dpkg-dev python3" >&2
+        echo "tools/deb.sh: $tool is missing: apt-get install dpkg-dev file python3" >&2
         exit 1
     }
 done

@@ -88,6 +88,14 @@ static bool fits(const costs *c, int i, int j, int first, int q)
            (double)p->memory;
 }
 
+/* The longest sleep of workers first .. first + q - 1 in a step. */
+static double longest_delay(const ech_partition_problem *p, int first, int q)
+{
+    double most = 0;
+    for (int w = first; p->delay && w < first + q; w++) most = fmax(most, p->delay[w]);
+    return most;
+}
+
 /* Seconds that the stage i .. j - 1 of workers first .. first + q - 1 adds to a micro-batch's pass
  * through all stages. */
 static double stage_cost(const costs *c, int i, int j, int first, int q)
@@ -111,7 +119,8 @@ static double stage_cost(const costs *c, int i, int j, int first, int q)
     double again = p->zero_keep ? 0 : whole; /* all but the first forward */
     double forward = fmax(own.forward, again), backward = fmax(own.backward, each + again);
     double busy = (n - 1) * (forward + backward) + fmax(own.forward, whole) +
-                  fmax(own.backward, sum + again) + update + gather - whole;
+                  fmax(own.backward, sum + again) + update + gather - whole +
+                  longest_delay(p, first, q);
     /* Over both stages, when the first is done; the other stage counts as one rank. */
     if (tied > 0)
         busy +=

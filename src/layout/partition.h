@@ -17,7 +17,8 @@
  *     (n - 1) (F + B + W) + F + max(B + W, 2 (q - 1) / q x w / bandwidth) + update
  *
  * seconds: the all-reduce overlaps the last backward (parameters that the first and the last stage
- * share are summed over both after it). The stage's links are busy each way for n messages over
+ * share are summed over both after it), and as long again as its slowest worker sleeps in a step
+ * (parallel.delay). The stage's links are busy each way for n messages over
  * both of its boundaries. The pipeline is drained every `turns` steps (1: synchronous schedules),
  * which adds the time of one micro-batch through all stages:
  *
@@ -50,6 +51,7 @@ typedef struct ech_partition_problem {
     /* bytes of gradients sent per byte of parameters: 1 if both have the same type */
     double wire;
     double tied_bytes; /* of parameters that the first and last block share; counted at the first */
+    const double *delay;   /* [workers] seconds that each sleeps per step; NULL: none; borrowed */
     int64_t micro_batches; /* M, per step; every replica has at least one */
     int turns;             /* steps between two drains of the pipeline */
     bool divides;          /* all replicas of a stage must have equally many micro-batches */

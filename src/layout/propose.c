@@ -4,9 +4,11 @@
  */
 #include "layout/propose.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/divisor.h"
+#include "layout/delay.h"
 #include "layout/grid.h"
 #include "optim/optim.h"
 
@@ -18,6 +20,7 @@ typedef struct proposer {
     int world, chunks;
     int ranks; /* ranks that are one worker of the partitioner: they work on the same samples */
     ech_profile_block *block; /* [blocks] of a worker */
+    double *delay;            /* [workers] seconds that a worker sleeps per step */
     ech_partition_problem problem;
 } proposer;
 
@@ -165,6 +168,23 @@ static double wire_of(const ech_config *config)
     return (double)ech_dtype_bytes(wire) / (double)ech_dtype_bytes(types.compute);
 }
 
+/* A worker sleeps as long as its slowest rank; the model chunks of a rank share its sleep. With
+ * chunks every virtual stage has equally many workers. */
+static ech_status find_delays(const proposer *p, int stages)
+{
+    ech_layout layout = {.world = p->world};
+    int all = p->world / p->ranks, each = p->chunks > 1 ? all / stages : all;
+    ech_status status = ech_layout_fill_delays(p->config, &layout);
+    for (int w = 0; status == ECH_OK && w < all * p->chunks; w++) {
+        int stage = p->chunks > 1 ? ech_placement_stage(p->needs->placement, w / each, stages) : 0;
+        int first = (stage * each + w % each) * p->ranks;
+        for (int rank = first; rank < first + p->ranks; rank++)
+            p->delay[w] = fmax(p->delay[w], ech_layout_delay(&layout, rank) / p->chunks);
+    }
+    free(layout.delay);
+    return status;
+}
+
 /* The model chunks of a rank are partitioned as if each were a worker. If one rank has the first
  * and the last virtual stage, it holds tied parameters once, and the memory of a single virtual
  * stage has no limit: only the plan is checked against memory.device_limit. */
@@ -181,6 +201,7 @@ static void pose(proposer *p, int64_t stages)
     p->problem = (ech_partition_problem){
         .blocks = p->profile->blocks,
         .block = p->block,
+        .delay = p->delay,
         .workers = p->world / p->ranks * p->chunks,
         .rates = rates,
         .copies = (int)config->parallel.context,
@@ -269,9 +290,12 @@ static ech_status solve(proposer *p, int64_t stages, ech_proposals *out)
 {
     ech_partitions found = {0};
     ECH_FREED ech_profile_block *block = ech_calloc((size_t)p->profile->blocks, sizeof *block);
-    p->block = block;
     int workers = p->world / p->ranks, first = stages ? (int)stages : 1;
     int last = stages ? (int)stages : workers;
+    ECH_FREED double *delay = ech_calloc((size_t)(workers * p->chunks), sizeof *delay);
+    p->block = block;
+    p->delay = delay;
+    ECH_TRY(find_delays(p, (int)stages));
     pose(p, stages);
     ECH_TRY(ech_partition_search(&p->problem, &found));
     for (size_t i = 0; i < found.n; i++) propose_found(p, &found.at[i], out);

@@ -200,11 +200,12 @@ static bool trains(void)
     return wanted && strcmp(wanted, "train") == 0;
 }
 
-/* In the long form: training agrees with one rank. */
+/* In the long form: training agrees with one rank, or is counted as a surprise. */
 static void train(const char *words, int ranks)
 {
     char more[600];
-    bool elsewhere = strstr(words, "parallel.comm=") || strstr(words, "parallel.device=");
+    bool elsewhere = strstr(words, "parallel.comm=") || strstr(words, "parallel.device=") ||
+                     strstr(words, "parallel.reduction=library"); /* of MPI or NCCL */
     if (!trains() || elsewhere) return;
     snprintf(more, sizeof more, "%s|parallel.threads=1|parallel.comm=local", words);
     ech_config *config = config_of(more);
@@ -212,7 +213,9 @@ static void train(const char *words, int ranks)
     verdict found =
         verdict_of(&(verdict_request){.config = config, .ranks = ranks, .steps = STEPS});
     ech_config_destroy(config);
-    if (!found.passed) fail_msg("%s on %d ranks: %s", words, ranks, found.why);
+    if (found.passed) return;
+    fprintf(stderr, "%s on %d ranks: %s\n", words, ranks, found.why);
+    surprises++;
 }
 
 /* ---- values of keys ---- */

@@ -62,6 +62,8 @@ static bool time_shape(const ech_partition_problem *p, shape *one)
         if (split && p->tied_bytes > 0)
             tied = p->rates.latency + 2 * (members - 1) / members * p->wire * p->tied_bytes /
                                           link_of(p, 0, p->workers - 1);
+        double sleeps = 0;
+        for (int k = first; p->delay && k <= last; k++) sleeps = fmax(sleeps, p->delay[k]);
         double updated = counted + 2 * w / shares[1] + (p->versions == 1 ? 0 : w);
         double update = updated * p->rates.update_seconds / 3, links = 0, busy;
         if (p->zero < 2)
@@ -71,6 +73,7 @@ static bool time_shape(const ech_partition_problem *p, shape *one)
         else
             busy = p->zero_keep ? fmax(f, gather) + (n - 1) * f + n * fmax(b, sum) + update + tied
                                 : n * fmax(f, gather) + n * fmax(b, sum + gather) + update + tied;
+        busy += sleeps;
         if (i > 0)
             links += p->rates.latency +
                      (double)p->block[i - 1].boundary_bytes / link_of(p, first - 1, last);
@@ -229,11 +232,14 @@ TEST(test_brute_force)
 {
     for (int set = 0; set < 600; set++) {
         ech_profile_block block[MOST_BLOCKS];
+        double delay[6];
         uint32_t stream = 5000 + (uint32_t)set;
         make_costs(set, block);
+        for (int w = 0; w < 6; w++) delay[w] = 4 * draw(stream + 10000, w, 3);
         ech_partition_problem problem = {
             .blocks = 1 + draw(stream, 0, MOST_BLOCKS),
             .block = block,
+            .delay = draw(stream, 22, 3) ? NULL : delay,
             .workers = 1 + draw(stream, 1, 6),
             .rates = {.node = 1 + draw(stream, 2, 6),
                       .inside = (double[]){1, 3, 64, (double)INFINITY}[draw(stream, 3, 4)],

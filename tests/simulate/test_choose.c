@@ -178,6 +178,23 @@ TEST(test_shapes)
            slow, "[0, 1, 1, 1]", 2, "auto");
 }
 
+/* A stage of a rank that sleeps gets fewer layers; even is [1, 2]. */
+TEST(test_slow_ranks)
+{
+    const double even[5] = {0, 2, 2, 2, 0}, slow = 1000;
+    const char two[] = "parallel.pipeline=2 training.global_batch_size=12 ";
+    char keys[200];
+    for (int rank = 0; rank < 2; rank++) {
+        snprintf(keys, sizeof keys, "%sparallel.delay=%d:20", two, rank);
+        expect(keys, 2, even, slow, rank ? "[2, 1]" : "even", 2, "auto");
+    }
+    /* One of two tensor ranks. */
+    snprintf(keys, sizeof keys, "%sparallel.tensor=2 parallel.delay=2:20", two);
+    expect(keys, 4, even, slow, "[2, 1]", 2, "auto");
+    snprintf(keys, sizeof keys, "%sparallel.tensor=2 parallel.delay=1:20", two);
+    expect(keys, 4, even, slow, "even", 2, "auto");
+}
+
 /* What is recomputed counts, and what the profile knows of other recomputation does not: layers of
  * 1 second and a head of 3, where full recomputation takes 3 of each layer. */
 TEST(test_recomputation)
