@@ -7,7 +7,8 @@ units (Gomez et al. 2017).
     python3 bench/kept.py [--program build/release/echelon] [--batch 64]
     python3 bench/kept.py --loss --steps 500   # trains: losses with narrow codes beside none's
 
-The first command plans only, so it needs seconds and no data but what it draws. Working
+The networks are run files, bench/runs. The first command plans only, so it needs seconds and no
+data but what it draws. Working
 memory is that of activations, their gradients, scratch and the batch at the fullest moment of
 rank 0; a run's is the plan's (tests/app/test_image_codes.c)."""
 import argparse
@@ -20,20 +21,13 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SIDE, CLASSES, MIB = 32, 10, 1 << 20
+SIDE, CLASSES = 32, 10  # of images, as in the run files
+MIB = 1 << 20
+RUNS = ROOT / "bench/runs"
 CODES = ("none", "lossless", "fp16", "fp10", "fp8")
 NORMS = "memory.encode_norms=true"
 # Jain et al. 2018: memory of networks without codes over that with codes, on average.
 GIST = {"lossless": "1.4", "fp16": "", "fp10": "", "fp8": "1.8"}
-
-IMAGES = ["training.global_batch_size={batch}", "training.micro_batch_size={batch}",
-          f"model.image_height={SIDE}", f"model.image_width={SIDE}", f"model.num_classes={CLASSES}"]
-VGG = ["model.architecture=vgg", "model.weight_layers=16", *IMAGES]
-RESNET = ["model.architecture=resnet", *IMAGES]
-REVNET = ["model.architecture=revnet", *IMAGES]
-TRANSFORMER = ["model.architecture=gpt2", "model.hidden_size=768", "model.num_hidden_layers=12",
-               "model.num_attention_heads=12", "model.hidden_act=relu", "data.sequence_length=256",
-               "training.global_batch_size=4", "training.micro_batch_size=4"]
 
 
 def call(command, **more):
@@ -70,18 +64,17 @@ def make_data(program, folder):
             "text": [f"data.train={folder}/text"]}
 
 
-def run_file(folder, words):
-    """An empty run file: all keys are words."""
-    path = folder / "run.yaml"
-    path.write_text("parallel: {threads: 2, comm: local}\n")
-    return [path, f"log.directory={folder}/run", "training.check_every=0", *words]
+def run_words(options, name, words):
+    """A run file of bench/runs, and the words of the command line."""
+    return [RUNS / f"{name}.yaml", f"log.directory={options.folder}/run", "training.check_every=0",
+            *words]
 
 
-def working_of(options, words):
+def working_of(options, name, words):
     """Bytes that rank 0's plan needs at once."""
-    words = [word.format(batch=options.batch) for word in words]
-    printed = call([options.program, "plan", "--json", *run_file(options.folder, [
-        "training.steps=1", "optimizer.name=sgd", "optimizer.learning_rate=0.1", *words])])
+    batch = [f"training.{key}={options.batch}" for key in ("global_batch_size", "micro_batch_size")]
+    printed = call([options.program, "plan", "--json", *run_words(options, name, [
+        *(batch if name != "relu_gpt2" else []), *words])])
     return json.loads(printed)["plans"][0]["memory"]["working"]["bytes"]
 
 
@@ -94,27 +87,26 @@ def table(title, header, rows):
 # ---- Gist ----
 
 
-def codes_table(options, title, words, norms):
-    none, rows = working_of(options, words), []
+def codes_table(options, title, name, words, norms):
+    none, rows = working_of(options, name, words), []
     choices = [(code, []) for code in CODES]
     if norms:
         choices += [("fp16", [NORMS]), ("fp10", [NORMS])]
     for code, more in choices:
-        used = working_of(options, [*words, f"memory.encode={code}", *more])
-        name = f"`{code}`" + (", `encode_norms`" if more else "")
-        rows.append((name, f"{used / MIB:,.1f}", f"1 / {none / used:.2f}",
+        used = working_of(options, name, [*words, f"memory.encode={code}", *more])
+        shown = f"`{code}`" + (", `encode_norms`" if more else "")
+        rows.append((shown, f"{used / MIB:,.1f}", f"1 / {none / used:.2f}",
                      f"1 / {GIST[code]}" if GIST.get(code) and not more else ""))
     table(title, ("`memory.encode`", "working memory, MiB", "of `none`", "Gist, average"), rows)
 
 
 def show_codes(options, data):
     batch = options.batch
-    for name, words, sort, norms in (
-            (f"VGG-16, {batch} images of 32 x 32", VGG, "images", False),
-            (f"ResNet-50, {batch} images of 32 x 32", [*RESNET, "model.weight_layers=50"],
-             "images", True),
-            ("GPT-2 124M with ReLU, 4 x 256 bytes", TRANSFORMER, "text", True)):
-        codes_table(options, name, [*words, *data[sort]], norms)
+    for title, name, sort, norms in (
+            (f"VGG-16, {batch} images of 32 x 32", "vgg16", "images", False),
+            (f"ResNet-50, {batch} images of 32 x 32", "resnet50", "images", True),
+            ("GPT-2 124M with ReLU, 4 x 256 bytes", "relu_gpt2", "text", True)):
+        codes_table(options, title, name, data[sort], norms)
 
 
 # ---- Chen, and RevNet ----
@@ -122,16 +114,18 @@ def show_codes(options, data):
 
 def show_depths(options, data):
     rows = []
-    for depth in (50, 101, 152):
-        words = [*RESNET, f"model.weight_layers={depth}", *data["images"]]
-        kept = working_of(options, words)
-        made = working_of(options, [*words, "memory.recompute=full"])
-        rows.append((f"ResNet-{depth}", f"{kept / MIB:,.0f}", f"{made / MIB:,.0f}",
-                     f"1 / {kept / made:.1f}", "1 / 6.9 of 1,000 layers (7 of 48 GB)"))
+    for depth, segment in ((50, "auto"), (101, "auto"), (152, "auto"), (1001, 6)):
+        words = [f"model.weight_layers={depth}", "memory.device_limit=1TB", *data["images"]]
+        kept = working_of(options, "resnet50", words)
+        made = working_of(options, "resnet50", [*words, "memory.recompute=full",
+                                                f"memory.recompute_blocks={segment}"])
+        name = f"ResNet-{depth}" + (f", segments of {segment}" if segment != "auto" else "")
+        rows.append((name, f"{kept / MIB:,.0f}", f"{made / MIB:,.0f}", f"1 / {kept / made:.1f}",
+                     "1 / 6.9 (7 of 48 GB)" if depth == 1001 else ""))
     for depth in (38, 74, 110, 218):
-        words = [*REVNET, f"model.weight_layers={depth}", *data["images"]]
-        kept = working_of(options, [*words, "memory.invert=false"])
-        made = working_of(options, words)
+        words = [f"model.weight_layers={depth}", *data["images"]]
+        kept = working_of(options, "revnet38", [*words, "memory.invert=false"])
+        made = working_of(options, "revnet38", words)
         rows.append((f"RevNet-{depth}", f"{kept / MIB:,.0f}", f"{made / MIB:,.0f}",
                      f"1 / {kept / made:.1f}", "the same at each depth"))
     table(f"Depth, {options.batch} images of 32 x 32", (
@@ -140,22 +134,11 @@ def show_depths(options, data):
 
 # ---- losses ----
 
-SMALL_VGG = ["model.architecture=vgg", "model.weight_layers=11", "model.base_channels=8",
-             "model.hidden_size=64", "model.classifier_dropout=0", *IMAGES,
-             "optimizer.learning_rate=1e-3", "optimizer.warmup_steps=20"]
-SMALL_GPT2 = ["model.architecture=gpt2", "model.hidden_size=64", "model.num_hidden_layers=2",
-              "model.num_attention_heads=2", "model.hidden_act=relu", "data.sequence_length=64",
-              "training.global_batch_size=8", "training.micro_batch_size=8",
-              "optimizer.learning_rate=2e-3"]
-
-
-def train_loss(options, words):
+def train_loss(options, name, words):
     """The mean loss of the last tenth of the steps."""
-    words = [word.format(batch=16) for word in words]
     shutil.rmtree(options.folder / "run", ignore_errors=True)
-    call([options.program, "train", *run_file(options.folder, [
-        *words, f"training.steps={options.steps}", f"checkpoint.every={10 * options.steps}",
-        "log.every=1"])])
+    call([options.program, "train", *run_words(options, name, [
+        *words, f"training.steps={options.steps}", f"checkpoint.every={10 * options.steps}"])])
     lines = (options.folder / "run/metrics.jsonl").read_text().splitlines()
     losses = [loss for loss in (json.loads(line).get("loss") for line in lines) if loss]
     last = losses[-max(1, options.steps // 10):]
@@ -164,12 +147,12 @@ def train_loss(options, words):
 
 def show_losses(options, data):
     rows = []
-    for name, words, sort in (("VGG-11, 8 channels", SMALL_VGG, "images"),
-                              ("GPT-2 with ReLU, 64 wide", SMALL_GPT2, "text")):
-        none = train_loss(options, [*words, *data[sort]])
-        row = [name, f"{none:.4f}"]
+    for title, name, sort in (("VGG-11, 8 channels", "small_vgg", "images"),
+                              ("GPT-2 with ReLU, 64 wide", "small_gpt2", "text")):
+        none = train_loss(options, name, data[sort])
+        row = [title, f"{none:.4f}"]
         for code in ("fp16", "fp10", "fp8"):
-            loss = train_loss(options, [*words, *data[sort], f"memory.encode={code}"])
+            loss = train_loss(options, name, [*data[sort], f"memory.encode={code}"])
             row.append(f"{loss:.4f} ({100 * (loss / none - 1):+.2f}%)")
         rows.append(row)
     table(f"Mean training loss of the last tenth of {options.steps} steps",
