@@ -195,7 +195,10 @@ static ech_status look(void *context, int rank, ech_compared_run *run)
     }
     memcpy(seen[rank].clock, ech_exec_clocks(exec), sizeof seen[rank].clock);
     const ech_serve *serves = ech_exec_serves(exec, &seen[rank].serves);
-    for (int i = 0; i < seen[rank].serves && i < PUSHES; i++) seen[rank].serve[i] = serves[i];
+    for (int i = 0; i < seen[rank].serves && i < PUSHES; i++) {
+        seen[rank].serve[i] = serves[i];
+        seen[rank].serve[i].time = 0; /* each server has its own */
+    }
     return ECH_OK;
 }
 
