@@ -206,6 +206,8 @@ static void train(const char *words, int ranks)
     char more[600];
     bool elsewhere = strstr(words, "parallel.comm=") || strstr(words, "parallel.device=") ||
                      strstr(words, "parallel.reduction=library"); /* of MPI or NCCL */
+    /* A weight without gradients is then updated by 0 / 0. */
+    elsewhere |= strstr(words, "optimizer.eps=0") != NULL;
     if (!trains() || elsewhere) return;
     snprintf(more, sizeof more, "%s|parallel.threads=1|parallel.comm=local", words);
     ech_config *config = config_of(more);

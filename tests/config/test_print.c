@@ -204,7 +204,7 @@ TEST(test_reals)
         ech_random_normals((ech_random_key){3, 0, 0}, q, normals);
         config->optimizer.min_learning_rate = normals[0] * normals[0];
         config->optimizer.clip_norm = normals[1] * normals[1] * 1e6;
-        config->optimizer.eps = 1e-30 + normals[2] * normals[2] * 1e-12;
+        config->optimizer.eps = normals[2] * normals[2] * 1e-12;
         assert_round_trip(config, NULL);
     }
     ech_config_destroy(config);
@@ -221,7 +221,7 @@ TEST(test_help)
         "      whole number, 1 to 1000000; required; may not change on resume\n",
         "one of: gpt2 llama; required; may not change on resume\n",
         "optimizer.eps\n      epsilon added to the root of the mean square\n"
-        "      number, 1.0e-30 to 1; default 1e-8\n",
+        "      number, 0 to 1; default 1e-8\n",
         "true or false; default auto; may not change on resume\n",
         "list like [3, 1] of whole numbers, 0 to 1000000; or one of: even auto; default even\n",
         "default \"\"\n",
@@ -247,10 +247,8 @@ TEST(test_help_of_a_key)
     ech_config_help_key(config, "optimizer.eps", &help);
     assert_string_equal(help.at,
                         "  optimizer.eps\n      epsilon added to the root of the mean square\n"
-                        "      It is above 0, as the update of a weight without gradients would be "
-                        "0 / 0. muon also\n"
-                        "      adds it to the norm by which a matrix is divided.\n"
-                        "      number, 1.0e-30 to 1; default 1e-8; may change on resume\n");
+                        "      muon also adds it to the norm by which a matrix is divided.\n"
+                        "      number, 0 to 1; default 1e-8; may change on resume\n");
     ech_config_help_key(config, "parallel.zero", &help);
     assert_non_null(strstr(help.at, "et al. 2020).\n      1: each rank"));
     ECH_FREED_TEXT all = {0};

@@ -38,7 +38,7 @@ typedef struct ech_serve {
     /* Dropped: it came too late for its clock's update (backup workers), or its worker died. If the
      * worker died while it pushed, buckets that had arrived before may have been updated. */
     bool dropped;
-    double time; /* when the first server chose it, in seconds since 1970; 0: not known */
+    double time; /* when this server took it, in seconds since 1970; 0: not known */
 } ech_serve;
 
 /* Returns the worker whose push a server handles in its turn `turn` of the span that begins with
