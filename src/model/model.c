@@ -393,7 +393,8 @@ static ech_status create(const ech_config *config, ech_block_options options, co
 
 ech_status ech_model_create(const ech_config *config, const double *density, ech_model **out)
 {
-    return create(config, ways_of(config), density, out);
+    bool given = config->memory.encode_density > 0;
+    return create(config, ways_of(config), given ? NULL : density, out);
 }
 
 ech_status ech_model_create_whole(const ech_config *config, ech_model **out)

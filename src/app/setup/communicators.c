@@ -23,8 +23,8 @@ static void add_step(meetings *m, const ech_step *step, int *members)
     const ech_plan *plan = m->plan;
     if (ech_step_sends(step) || ech_step_receives(step))
         m->met[ech_step_queue(step) * plan->layout->world + step->peer] = true;
-    if (!ech_step_gathers(step)) return;
-    int channel = ech_step_channel(step);
+    int channel = ech_step_gathers(step) ? ech_step_channel(step) : -1;
+    if (channel < 0 || m->channel[channel]) return;
     m->channel[channel] =
         ech_layout_members(plan->layout, plan->model, plan->rank, step->group, members);
     m->lane[channel] = step->lane;

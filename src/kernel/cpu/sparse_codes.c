@@ -29,8 +29,6 @@ static void make_orders(orders order)
 /* pack_group_u32, _u16: stores the non-zeros of a group in order; returns their mask. After them,
  * `found` has anything. */
 #if defined(__AVX2__)
-enum { GROUPS = 1 };
-
 ECH_INLINE uint32_t pack_group_u32(const uint32_t *x, const uint64_t *order, uint32_t *found)
 {
     __m256i v = _mm256_loadu_si256((const __m256i *)x);
@@ -52,19 +50,16 @@ ECH_INLINE uint32_t pack_group_u16(const uint16_t *x, const uint64_t *order, uin
     return mask;
 }
 #else
-enum { GROUPS = 0 };
-
-ECH_INLINE uint32_t pack_group_u32(const uint32_t *x, const uint64_t *order, uint32_t *found)
-{
-    (void)x, (void)order, (void)found;
-    return 0;
-}
-
-ECH_INLINE uint32_t pack_group_u16(const uint16_t *x, const uint64_t *order, uint16_t *found)
-{
-    (void)x, (void)order, (void)found;
-    return 0;
-}
+#define ECH_PACK(word, type)                                                                       \
+    ECH_INLINE uint32_t pack_group_##word(const type *x, const uint64_t *order, type *found)       \
+    {                                                                                              \
+        uint32_t mask = 0;                                                                         \
+        for (int i = 0; i < GROUP; i++) mask |= (uint32_t)(x[i] != 0) << i;                        \
+        for (int k = 0; k < GROUP; k++) found[k] = x[order[mask] >> 8 * k & 7];                    \
+        return mask;                                                                               \
+    }
+ECH_PACK(u32, uint32_t)
+ECH_PACK(u16, uint16_t)
 #endif
 
 #define ECH_SPARSE(word, type)                                                                     \
@@ -81,7 +76,7 @@ ECH_INLINE uint32_t pack_group_u16(const uint16_t *x, const uint64_t *order, uin
         type found[ECH_CODE_RUN + GROUP];                                                          \
         uint8_t column[ECH_CODE_RUN + GROUP];                                                      \
         int64_t count = 0, i = 0;                                                                  \
-        for (; GROUPS && i + GROUP <= n; i += GROUP) {                                             \
+        for (; i + GROUP <= n; i += GROUP) {                                                       \
             uint32_t mask = pack_group_##word(x + i, order, found + count);                        \
             uint64_t places = order[mask] + (uint64_t)i * UINT64_C(0x0101010101010101);            \
             memcpy(column + count, &places, sizeof places);                                        \
