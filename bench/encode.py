@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A part of speed.py: what codes of kept values cost: one training step on two threads with
 memory.encode none and each code, in fp32, in turns. GPT-2 with ReLU has both kinds of codes,
-convolutional networks also those of pools. Then the encoders' and decoders' bytes per second beside
-memory's."""
+convolutional networks also have codes of pools. Then it measures the bytes per second of encoders
+and decoders beside memory's."""
 import json
 
 import common

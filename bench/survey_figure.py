@@ -48,7 +48,7 @@ def band(runs, seconds, grid=120):
 
 
 def losses(title, bands, seconds, left, wide, top):
-    """A chart of {way: band}; the time axis is that of the square root."""
+    """A chart of {way: band}; the time axis shows square roots."""
     low = min(point[1] for points in bands.values() for point in points)
     most = max(point[3] for points in bands.values() for point in points)
     most = max(most, low + 0.1)

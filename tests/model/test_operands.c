@@ -557,7 +557,7 @@ static bool is_read(const region *r)
     return read;
 }
 
-/* The result where the input lies, of which the call reads each part before it writes it. */
+/* The call writes its result over its input. It reads each part before it writes it. */
 static void check_overwriting(bench *b, const ech_operand *o)
 {
     int from = ech_operand_overwrites(b->block, b->call, o);
