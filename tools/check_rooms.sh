@@ -31,6 +31,7 @@ read -ra flags <<< "-std=c11 -D_GNU_SOURCE -DECH_VERSION=\"\" -Isrc -Iinclude ${
 pure_rooms="base config tensor model layout schedule draw simulate check"
 # Names and bytes that plans know.
 pure_headers="comm/reduction.def comm/collective.h comm/collective.def"
+pure_headers+=" device/row.h device/device.def"
 offenders=$(mktemp)
 trap 'rm -f "$offenders"' EXIT
 

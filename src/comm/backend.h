@@ -21,23 +21,37 @@
  * to groups. */
 enum { ECH_COMM_TAGS = 1 << 20, ECH_COMM_TAG_BITS = 29 };
 
-/* Data functions. None waits for a queue. Addresses are the device's. `put` and `allreduce` are
+/* A collective of the backend's library over all members, whose shards have equal lengths. */
+typedef enum ech_library_kind {
+    ECH_LIBRARY_REDUCE,  /* `to`, which is `from`, becomes the sum */
+    ECH_LIBRARY_SCATTER, /* `to` becomes this member's shard of the sum */
+    ECH_LIBRARY_GATHER,  /* `to` becomes all members' shards `from` */
+    ECH_LIBRARY_KINDS
+} ech_library_kind;
+typedef struct ech_library_call {
+    ech_library_kind kind;
+    const void *from;
+    void *to;
+    int64_t n;       /* elements of a shard; REDUCE: of all */
+    ech_dtype dtype; /* of sums fp32 or fp64, of gathers bytes */
+} ech_library_call;
+
+/* Data functions. None waits for a queue. Addresses are the device's. `put` and `library` are
  * called without the endpoint's lock. A NULL function has nothing to do. */
 typedef struct ech_comm_data {
     /* Puts the transfers on requests->on's queue, or announces them if the other side has not come
      * yet: the side that comes second then puts them there. Sets request->done of the requests that
      * were put. */
     ech_status (*put)(ech_comm *comm, ech_request *requests, int n);
-    /* The same for the sum over all members, in place in request->data. NULL: no library provides
-     * it. */
-    ech_status (*allreduce)(ech_comm *comm, ech_request *request, ech_dtype dtype);
+    /* The same for a collective over all members of request->on. NULL: there is no library. */
+    ech_status (*library)(ech_comm *comm, ech_request *request, const ech_library_call *call);
     ech_status (*test)(ech_comm *comm,
                        ech_request *request); /* sets request->done once it is put */
     /* ech_comm_check_device, ech_comm_share_device, ech_comm_join and ech_comm_part, on a device
      * that is not immediate. */
     ech_status (*check)(const ech_device *device);
     ech_status (*share)(const ech_device *device);
-    int64_t (*takes)(int members, int blocks); /* ech_comm_library_bytes */
+    int64_t (*takes)(int members, int blocks, bool rings); /* ech_comm_library_bytes */
     ech_status (*join)(ech_comm *comm, ech_comm_queue *on, const char *name, const int *ranks,
                        int n);
     void (*part)(ech_comm *comm, ech_comm_queue *on);
@@ -114,13 +128,12 @@ struct ech_comm_backend {
     /* ech_comm_take_window and ech_comm_give_window. NULL: ranks share no memory. */
     ech_status (*take_window)(ech_comm *comm, const ech_device *device, size_t bytes, void **out);
     void (*give_window)(ech_comm *comm);
-    /* NULL: the backend has no library all-reduce. Starts x (n elements of dtype) = the sum over
-     * ranks[size], in place. A channel's first call, with *handle NULL, makes the library's
-     * communicator and waits for all members; with n = 0 it does only that. The caller keeps
-     * *handle for the channel's next calls. */
-    ech_status (*allreduce_start)(ech_comm *comm, const int *ranks, int size, void **handle,
-                                  void *x, int64_t n, ech_dtype dtype, ech_request *request);
-    void (*allreduce_forget)(ech_comm *comm, void *handle); /* frees a handle of allreduce_start */
+    /* NULL: the backend has no library. Starts its collective over ranks[size]. A channel's first
+     * call, with *handle NULL, makes the library's communicator and waits for all members; with
+     * n = 0 it does only that. The caller keeps *handle for the channel's next calls. */
+    ech_status (*library_start)(ech_comm *comm, const int *ranks, int size, void **handle,
+                                const ech_library_call *call, ech_request *request);
+    void (*library_forget)(ech_comm *comm, void *handle); /* frees a handle of library_start */
 };
 
 /* The rows of comm.def; a backend that a build lacks has no object. */

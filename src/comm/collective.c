@@ -72,12 +72,12 @@ int ech_lineup_divide(const int *ranks, int n, int each, int *first)
     return machines;
 }
 
-int64_t ech_collective_most(ech_collective collective, ech_dtype dtype, int64_t n, int size,
+int64_t ech_collective_most(ech_collective collective, ech_dtype dtype, int64_t n, ech_lineup of,
                             int index, bool back)
 {
-    if (collective != ECH_COLLECTIVE_EXCHANGE_ROWS || size < 2)
-        return ech_collective_traffic(collective, dtype, n, size, index).bytes;
-    return n * (int64_t)ech_dtype_bytes(dtype) * (back ? size - 1 : 1);
+    if (collective != ECH_COLLECTIVE_EXCHANGE_ROWS || of.size < 2)
+        return ech_collective_traffic(collective, dtype, n, of, index).bytes;
+    return n * (int64_t)ech_dtype_bytes(dtype) * (back ? of.size - 1 : 1);
 }
 
 bool ech_collective_slides(int distance, int size, int index)
@@ -85,27 +85,27 @@ bool ech_collective_slides(int distance, int size, int index)
     return index + distance >= 0 && index + distance < size;
 }
 
-size_t ech_collective_scratch(ech_collective collective, ech_dtype dtype, int64_t n, int size)
+size_t ech_collective_scratch(ech_collective collective, ech_dtype dtype, int64_t n, ech_lineup of)
 {
     if (collective != ECH_COLLECTIVE_ALL_REDUCE && collective != ECH_COLLECTIVE_REDUCE_SCATTER)
         return 0;
-    return ech_reduction_scratch(ECH_REDUCTION_DIRECT, dtype, n, (ech_lineup){.size = size});
+    return ech_reduction_scratch(ECH_REDUCTION_DIRECT, dtype, n, of);
 }
 
 /* Segments of a member's shard of a sum. */
-static int64_t count_segments(ech_dtype dtype, int64_t n, int size, int member)
+static int64_t count_segments(ech_dtype dtype, int64_t n, const ech_lineup *of, int member)
 {
-    int64_t segment = ech_segment_elements(ech_dtype_bytes(dtype), size);
-    return (ech_collective_shard_count(n, size, member) + segment - 1) / segment;
+    int64_t segment = ech_segment_elements(ech_dtype_bytes(dtype), of);
+    return (ech_collective_shard_count(n, of->size, member) + segment - 1) / segment;
 }
 
 /* Messages of the reduce-scatter: every segment of the other members' shards. */
-static int64_t count_scattered(ech_dtype dtype, int64_t n, int size, int index)
+static int64_t count_scattered(ech_dtype dtype, int64_t n, const ech_lineup *of, int index)
 {
-    int64_t longer = n % size;
-    return longer * count_segments(dtype, n, size, 0) +
-           (size - longer) * count_segments(dtype, n, size, size - 1) -
-           count_segments(dtype, n, size, index);
+    int64_t longer = n % of->size;
+    return longer * count_segments(dtype, n, of, 0) +
+           (of->size - longer) * count_segments(dtype, n, of, of->size - 1) -
+           count_segments(dtype, n, of, index);
 }
 
 int64_t ech_reduction_part_messages(ech_reduction_part part, ech_dtype wire, int64_t n,
@@ -114,8 +114,8 @@ int64_t ech_reduction_part_messages(ech_reduction_part part, ech_dtype wire, int
     ech_collective kind = part == ECH_REDUCTION_GATHER    ? ECH_COLLECTIVE_ALL_GATHER
                           : part == ECH_REDUCTION_SCATTER ? ECH_COLLECTIVE_REDUCE_SCATTER
                                                           : ECH_COLLECTIVE_ALL_REDUCE;
-    if (!of.stores) return ech_collective_traffic(kind, wire, n, of.size, index).messages;
-    int64_t segment = ech_segment_elements(ech_dtype_bytes(wire), of.size), messages = 0;
+    if (!of.stores) return ech_collective_traffic(kind, wire, n, of, index).messages;
+    int64_t segment = ech_segment_elements(ech_dtype_bytes(wire), &of), messages = 0;
     bool adds = ech_lineup_adds(&of, index), gathers = part == ECH_REDUCTION_GATHER;
     if (adds == gathers) return 0;
     if (gathers) return ech_lineup_shard_count(&of, n, index) > 0 ? of.size - of.stores : 0;
@@ -125,15 +125,16 @@ int64_t ech_reduction_part_messages(ech_reduction_part part, ech_dtype wire, int
 }
 
 ech_collective_sends ech_collective_traffic(ech_collective collective, ech_dtype dtype, int64_t n,
-                                            int size, int index)
+                                            ech_lineup of, int index)
 {
+    int size = of.size;
     int64_t item = (int64_t)ech_dtype_bytes(dtype), others = size - 1;
     if (size < 2 || n == 0) return (ech_collective_sends){0};
     int64_t own = ech_collective_shard_count(n, size, index);
-    ech_collective_sends scattered = {count_scattered(dtype, n, size, index), (n - own) * item};
+    ech_collective_sends scattered = {count_scattered(dtype, n, &of, index), (n - own) * item};
     switch (collective) {
     case ECH_COLLECTIVE_ALL_REDUCE:
-        scattered.messages += others * count_segments(dtype, n, size, index);
+        scattered.messages += others * count_segments(dtype, n, &of, index);
         scattered.bytes += others * own * item;
         return scattered;
     case ECH_COLLECTIVE_ALL_GATHER:

@@ -30,11 +30,23 @@ const char *ech_collective_name(ech_collective collective);
 int64_t ech_collective_shard_first(int64_t n, int N, int member);
 int64_t ech_collective_shard_count(int64_t n, int N, int member);
 
-/* In ech_collective_scratch and ech_collective_traffic `size` is the number of members, and n is a
- * number of elements:
+/* A group as collectives see it: its members, and their machines. The members of a machine are
+ * adjacent in member order. */
+typedef struct ech_lineup {
+    int size;
+    int machines;    /* 0: not divided, all are on one */
+    int64_t segment; /* bytes of a message of a sum (device.def); 0: the processor's */
+    /* number of last members that have all shards, and nothing to add; 0: each member has a shard,
+     * and adds */
+    int stores;
+    /* [machines + 1]: machine m has members first[m] .. first[m + 1] - 1; NULL if machines is 0 */
+    const int *first;
+} ech_lineup;
+
+/* In ech_collective_scratch and ech_collective_traffic n is a number of elements:
  *
  *     ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER   of the unsharded tensor
- *     ALL_TO_ALL                               of a member's send buffer: a multiple of `size`
+ *     ALL_TO_ALL                               of a member's send buffer: a multiple of of.size
  *     SHIFT                                    of a member's send buffer
  *     SLIDE                                    likewise; 0 of a member that sends nothing
  *     EXCHANGE_ROWS                            capacity of the packed buffer, for all rows that a
@@ -45,21 +57,21 @@ int64_t ech_collective_shard_count(int64_t n, int N, int member);
  * whether it receives. */
 bool ech_collective_slides(int distance, int size, int index);
 /* Bytes of scratch that the collective needs; 0 for collectives without sums. */
-size_t ech_collective_scratch(ech_collective collective, ech_dtype dtype, int64_t n, int size);
+size_t ech_collective_scratch(ech_collective collective, ech_dtype dtype, int64_t n, ech_lineup of);
 /* The amount that member `index` sends in one call, counted like ech_group_count. A SHIFT by a
- * multiple of `size` sends nothing; here SHIFT is by another distance. EXCHANGE_ROWS: the expected
+ * multiple of of.size sends nothing; here SHIFT is by another distance. EXCHANGE_ROWS: the expected
  * amount, with equally many rows for each member. */
 typedef struct ech_collective_sends {
     int64_t messages;
     int64_t bytes; /* of payload */
 } ech_collective_sends;
 ech_collective_sends ech_collective_traffic(ech_collective collective, ech_dtype dtype, int64_t n,
-                                            int size, int index);
+                                            ech_lineup of, int index);
 
 /* The most bytes that a member may send. EXCHANGE_ROWS: all of its n elements; with `back`, from
  * windows, where it may hold the n elements of each other member. Other collectives: as
  * ech_collective_traffic. */
-int64_t ech_collective_most(ech_collective collective, ech_dtype dtype, int64_t n, int size,
+int64_t ech_collective_most(ech_collective collective, ech_dtype dtype, int64_t n, ech_lineup of,
                             int index, bool back);
 
 /* ---- all-reduce of gradients ---- */
@@ -79,17 +91,6 @@ const char *ech_reduction_names(void); /* blank-separated, in the order of the e
  * in a wider type. DIRECT supports all, the others only fp32 and fp64 that are not narrowed. */
 bool ech_reduction_takes(ech_reduction reduction, ech_dtype wire, bool narrowed);
 
-/* A group as reductions see it: its members, and their machines. The members of a machine are
- * adjacent in member order. */
-typedef struct ech_lineup {
-    int size;
-    int machines; /* 0: not divided, all are on one */
-    /* number of last members that have all shards, and nothing to add; 0: each member has a shard,
-     * and adds */
-    int stores;
-    /* [machines + 1]: machine m has members first[m] .. first[m + 1] - 1; NULL if machines is 0 */
-    const int *first;
-} ech_lineup;
 /* Number of members with shards, and the first of them. ech_collective_shard_first over these
  * members gives the shards. */
 int ech_lineup_owners(const ech_lineup *of);
@@ -111,7 +112,8 @@ int ech_torus_columns(int N);
 size_t ech_reduction_scratch(ech_reduction reduction, ech_dtype wire, int64_t n, ech_lineup of);
 /* A whole all-reduce, or one of its halves. After the scatter each member has the sum of its own
  * shard (ech_lineup_shard_first); after the gather each member that adds has the shards of all.
- * NAIVE and LIBRARY have no halves. If some members are stores, only DIRECT's halves exist. */
+ * NAIVE has no halves, and LIBRARY's take equal shards of all members. If some members are stores,
+ * only DIRECT's halves exist. */
 typedef enum ech_reduction_part {
     ECH_REDUCTION_WHOLE,
     ECH_REDUCTION_SCATTER,

@@ -311,9 +311,9 @@ ech_status ech_comm_share_device(const ech_comm_backend *backend, const ech_devi
     return backend->data && backend->data->share ? backend->data->share(device) : ECH_OK;
 }
 
-int64_t ech_comm_library_bytes(const ech_comm_backend *backend, int members, int blocks)
+int64_t ech_comm_library_bytes(const ech_comm_backend *backend, int members, int blocks, bool rings)
 {
-    return backend->data && backend->data->takes ? backend->data->takes(members, blocks) : 0;
+    return backend->data && backend->data->takes ? backend->data->takes(members, blocks, rings) : 0;
 }
 
 ech_status ech_comm_take_window(ech_comm *comm, const ech_device *device, size_t bytes, void **out)

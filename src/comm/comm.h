@@ -4,7 +4,7 @@
  * collectives, and counters of calls, messages and bytes. A backend (`local`: ranks are threads of
  * one process; `mpi`: ranks are processes; `nccl`: either, and NCCL moves the memory of their GPUs)
  * moves point-to-point messages. The collectives are written once on top of them, so every backend
- * gives the same bits. The one exception is ECH_REDUCTION_LIBRARY, the all-reduce of MPI's or
+ * gives the same bits. The one exception is ECH_REDUCTION_LIBRARY, the sums of MPI's or
  * NCCL's library itself, for comparison.
  *
  * Every wait polls with backoff, under a deadline, and watches the job's abort flag: when one rank
@@ -200,10 +200,11 @@ ech_status ech_comm_check_device(const ech_comm_backend *backend, const ech_devi
 /* Allows several of the ranks on one GPU. Errors: ECH_EUNSUPPORTED: the library for transfers on
  * queues is missing, or too old for that. Not collective; before the first ech_comm_join. */
 ech_status ech_comm_share_device(const ech_comm_backend *backend, const ech_device *device);
-/* Bytes of a rank's GPU that the backend's library takes at most, an estimate: for a communicator
- * of so many members (ech_comm_join) with so many thread blocks (ech_comm_queue.blocks); with 0
- * members for its code. */
-int64_t ech_comm_library_bytes(const ech_comm_backend *backend, int members, int blocks);
+/* An estimate of the most bytes of a rank's GPU that the backend's library takes for a communicator
+ * (ech_comm_join) with so many thread blocks (ech_comm_queue.blocks). 0 members: for its code.
+ * `rings`: the library's own collectives go over that communicator, too. */
+int64_t ech_comm_library_bytes(const ech_comm_backend *backend, int members, int blocks,
+                               bool rings);
 /* Prepares transfers between ranks[n] on `on`: under nccl, on a device that is not immediate, makes
  * a communicator, since NCCL's messages have no tags; otherwise does nothing. ranks: ascending,
  * with this rank. `name` ("activations at block 3") is for errors. All ranks must join in the same
@@ -321,6 +322,14 @@ bool ech_reduction_supported(const ech_comm_backend *backend, ech_reduction redu
  * one thread of a rank should prepare all channels for LIBRARY, in an order that all ranks have in
  * common. */
 ech_status ech_group_prepare(ech_group *group, ech_reduction reduction);
+/* Lets NCCL's all-gather move equal shards. A ring crosses from machine to machine once, messages
+ * from each member to each other one would cross many times. Before ech_group_set_queue; the same
+ * on all members. Other backends, and two members, whose messages are that ring: does nothing. */
+void ech_group_prepare_gathers(ech_group *group);
+static inline bool ech_group_gathers_by_ring(int members)
+{
+    return members > 2;
+}
 /* All-reduce of gradients: x (n, contiguous) of every member becomes the sum over the members, with
  * the same bits on all of them. `scratch`: ech_reduction_scratch bytes.
  *

@@ -8,7 +8,7 @@
  * same tags, nor do point-to-point messages. All groups use one communicator of MPI (mpi.c);
  * LIBRARY reductions have one more each.
  */
-#include "comm/group.h"
+#include "comm/reduce.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,14 +49,20 @@ static ech_status find_index(const ech_comm *comm, const char *name, const int *
 
 /* ---- location of data ---- */
 
+static int64_t segment_on(const ech_device *device)
+{
+    return (int64_t)ech_device_row_of(device->name)->segment;
+}
+
 ech_status ech_group_set_queue(ech_group *group, const ech_comm_queue *on)
 {
     char name[64];
     snprintf(name, sizeof name, "group %s, lane %d", group->of->name, group->lane);
     group->on = *on;
+    group->segment = segment_on(on->device);
     group->on.joined = NULL;
     ECH_TRY(ech_comm_join(group->comm, &group->on, name, group->of->ranks, group->size));
-    return group->sums_by_library ? ech_library_connect(group) : ECH_OK;
+    return ech_library_connect(group);
 }
 
 void ech_group_copy(const ech_group *group, void *to, const void *from, size_t bytes)
@@ -78,6 +84,7 @@ static ech_group *add_channel(ech_comm *comm, ech_members *of, int size, int ind
                          .lane = lane,
                          .size = size,
                          .index = index,
+                         .segment = segment_on(ech_device_find("cpu")),
                          .host = {.threads = 1},
                          .on = {.device = ech_device_find("cpu"), .context = &group->host}};
     if (index == 0) group->folds = ech_calloc((size_t)size * ECH_FOLD_VALUES, sizeof(double));
@@ -123,7 +130,7 @@ void ech_group_destroy(ech_group *group)
     if (!group) return;
     ech_comm_part(group->comm, &group->on);
     pthread_mutex_lock(&group->comm->lock);
-    if (group->library) group->comm->backend->allreduce_forget(group->comm, group->library);
+    if (group->library) group->comm->backend->library_forget(group->comm, group->library);
     ech_members *of = group->of;
     bool last = --of->channels == 0;
     pthread_mutex_unlock(&group->comm->lock);
@@ -184,6 +191,7 @@ ech_lineup ech_group_lineup(const ech_group *group)
 {
     return (ech_lineup){.size = group->size,
                         .machines = group->of->machines,
+                        .segment = group->segment,
                         .stores = group->of->stores,
                         .first = group->of->first};
 }

@@ -61,10 +61,12 @@ struct ech_group {
     ech_comm_queue on;       /* location of the collectives' data; the host: no queue */
     ech_kernel_context host; /* for sums in host memory */
     double *folds;           /* member 0: [size][ECH_FOLD_VALUES] received values; others: NULL */
-    void *library;           /* allreduce_start's handle, for LIBRARY */
-    bool sums_by_library;    /* prepared for LIBRARY */
+    void *library;           /* library_start's handle, for LIBRARY */
+    /* by kind: on a GPU it goes by the library (ech_group_prepare, ech_group_prepare_gathers) */
+    bool by_library[ECH_LIBRARY_KINDS];
     ech_board_thread thread; /* which of the rank's threads uses the channel */
     int size, index;         /* number of members, and this rank among them */
+    int64_t segment;         /* ech_lineup.segment, of the device of `on` */
     ech_comm_call call;      /* the current or last collective */
     ech_comm_count *count;   /* the entry of counts[] to which `call` adds */
     ech_comm_count counts[ECH_COMM_COUNTS];

@@ -8,6 +8,7 @@
  * parts of at most part_bytes, since MPI counts in int; all parts are posted at once, so messages
  * keep their order.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,7 +146,7 @@ static ech_status test(ech_comm *comm, ech_request *request)
     return ECH_OK;
 }
 
-/* ---- the library's own reduction ---- */
+/* ---- the library's own collectives ---- */
 
 static ech_status make_group(ech_comm *comm, const int *ranks, int size, ech_mpi_comm *out)
 {
@@ -161,33 +162,76 @@ static ech_status make_group(ech_comm *comm, const int *ranks, int size, ech_mpi
     return st;
 }
 
-static ech_status allreduce_start(ech_comm *comm, const int *ranks, int size, void **handle,
-                                  void *x, int64_t n, ech_dtype dtype, ech_request *request)
+static ech_status find_group(ech_comm *comm, const int *ranks, int size, void **handle)
 {
     ech_mpi_state *state = comm->state;
-    if (!*handle) {
-        ech_mpi_comm in;
-        ech_guard_enter(state->guard, "the first sum of a group");
-        ech_status st = make_group(comm, ranks, size, &in);
-        ech_guard_leave(state->guard);
-        ECH_TRY(st);
-        ech_mpi_comm *made = ech_calloc(1, sizeof *made);
-        *made = in;
-        *handle = made;
-    }
-    ech_mpi_datatype type = dtype == ECH_F32 ? ech_mpi.FLOAT : ech_mpi.DOUBLE;
-    int64_t item = (int64_t)ech_dtype_bytes(dtype), most = (int64_t)state->part_bytes / item;
+    ech_mpi_comm in;
+    if (*handle) return ECH_OK;
+    ech_guard_enter(state->guard, "the first sum of a group");
+    ech_status st = make_group(comm, ranks, size, &in);
+    ech_guard_leave(state->guard);
+    ECH_TRY(st);
+    ech_mpi_comm *made = ech_calloc(1, sizeof *made);
+    *made = in;
+    *handle = made;
+    return ECH_OK;
+}
+
+static ech_mpi_datatype type_of(ech_dtype dtype)
+{
+    return dtype == ECH_F32 ? ech_mpi.FLOAT : ech_mpi.DOUBLE;
+}
+
+static ech_status reduce_parts(ech_mpi_state *state, ech_mpi_comm in, const ech_library_call *call,
+                               ech_request *request)
+{
+    int64_t item = (int64_t)ech_dtype_bytes(call->dtype), most = (int64_t)state->part_bytes / item;
     int last = NO_PART;
-    for (int64_t at = 0; at < n; at += most) {
-        int some = (int)(n - at < most ? n - at : most);
+    for (int64_t at = 0; at < call->n; at += most) {
+        int some = (int)(call->n - at < most ? call->n - at : most);
         last = add_part(state, request, last);
-        ECH_TRY(ECH_MPI(Iallreduce, ECH_MPI_IN_PLACE, (char *)x + at * item, some, type,
-                        ech_mpi.SUM, *(ech_mpi_comm *)*handle, &state->parts.at[last].request));
+        ECH_TRY(ECH_MPI(Iallreduce, ECH_MPI_IN_PLACE, (char *)call->to + at * item, some,
+                        type_of(call->dtype), ech_mpi.SUM, in, &state->parts.at[last].request));
     }
     return ECH_OK;
 }
 
-static void allreduce_forget(ech_comm *comm, void *handle)
+/* The buffers of MPI must not overlap: a shard that is in its place is passed as such. */
+static ech_status move_shards(ech_mpi_state *state, ech_mpi_comm in, const ech_library_call *call,
+                              int index, ech_request *request)
+{
+    if (call->n > INT_MAX)
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "parallel.reduction = library: a shard has %lld elements, and MPI's collectives "
+                 "take %d; use direct",
+                 (long long)call->n, INT_MAX);
+    ech_mpi_request *out = &state->parts.at[add_part(state, request, NO_PART)].request;
+    if (call->kind == ECH_LIBRARY_SCATTER)
+        return ECH_MPI(Ireduce_scatter_block, call->from, call->to, (int)call->n,
+                       type_of(call->dtype), ech_mpi.SUM, in, out);
+    bool in_place = call->from == (char *)call->to + index * call->n;
+    return ECH_MPI(Iallgather, in_place ? ECH_MPI_IN_PLACE : call->from, (int)call->n, ech_mpi.BYTE,
+                   call->to, (int)call->n, ech_mpi.BYTE, in, out);
+}
+
+static int index_of(const ech_comm *comm, const int *ranks)
+{
+    int i = 0;
+    while (ranks[i] != comm->rank) i++;
+    return i;
+}
+
+static ech_status library_start(ech_comm *comm, const int *ranks, int size, void **handle,
+                                const ech_library_call *call, ech_request *request)
+{
+    ECH_TRY(find_group(comm, ranks, size, handle));
+    ech_mpi_comm in = *(ech_mpi_comm *)*handle;
+    if (call->n == 0) return ECH_OK;
+    if (call->kind == ECH_LIBRARY_REDUCE) return reduce_parts(comm->state, in, call, request);
+    return move_shards(comm->state, in, call, index_of(comm, ranks), request);
+}
+
+static void library_forget(ech_comm *comm, void *handle)
 {
     ech_mpi_comm *made = handle;
     if (!comm->dead) ech_mpi.Comm_free(made);
@@ -270,6 +314,6 @@ const ech_comm_backend ech_comm_mpi = {
     .test = test,
     .withdraw = NULL, /* MPI moves nothing outside calls, and only MPI_Abort follows */
     .abort = abort_job,
-    .allreduce_start = allreduce_start,
-    .allreduce_forget = allreduce_forget,
+    .library_start = library_start,
+    .library_forget = library_forget,
 };

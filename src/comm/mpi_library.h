@@ -74,6 +74,10 @@ typedef struct ompi_status_public_t ech_mpi_status;
                   ech_mpi_comm comm))                                                              \
     X(Iallreduce, (const void *from, void *to, int n, ech_mpi_datatype type, ech_mpi_op operation, \
                    ech_mpi_comm comm, ech_mpi_request *out))                                       \
+    X(Ireduce_scatter_block, (const void *from, void *to, int n, ech_mpi_datatype type,            \
+                              ech_mpi_op operation, ech_mpi_comm comm, ech_mpi_request *out))      \
+    X(Iallgather, (const void *from, int n, ech_mpi_datatype type, void *to, int each,             \
+                   ech_mpi_datatype type_to, ech_mpi_comm comm, ech_mpi_request *out))             \
     X(Ibarrier, (ech_mpi_comm comm, ech_mpi_request * out))
 
 /* X(type, name, symbol): a handle is the address of an object of the library. */

@@ -26,6 +26,8 @@
 enum { CODE = 512 << 20, CONNECTION = 10 << 20 };
 /* No more members share a machine; to another machine a peer uses fewer thread blocks. */
 enum { NEAR_MEMBERS = 8, FAR_BLOCKS = 2 };
+/* Of the library's own collectives: two neighbours in a ring. */
+enum { RING_PEERS = 2 };
 
 /* Of a wait for the library: how often it looks again at once, and the pause after that. */
 enum { SPINS = 1000, NAP_NS = 20000 };
@@ -140,18 +142,28 @@ static ech_status put(ech_comm *comm, ech_request *requests, int n)
     return status;
 }
 
-static ech_status allreduce(ech_comm *comm, ech_request *request, ech_dtype dtype)
+static int call_library(const ech_nccl *nccl, const ech_library_call *c, ech_nccl_comm in,
+                        void *stream)
+{
+    int type = c->dtype == ECH_F32 ? ECH_NCCL_FLOAT32 : ECH_NCCL_FLOAT64;
+    size_t n = (size_t)c->n;
+    if (c->kind == ECH_LIBRARY_GATHER)
+        return nccl->AllGather(c->from, c->to, n * ech_dtype_bytes(c->dtype), ECH_NCCL_BYTE, in,
+                               stream);
+    if (c->kind == ECH_LIBRARY_SCATTER)
+        return nccl->ReduceScatter(c->from, c->to, n, type, ECH_NCCL_SUM, in, stream);
+    return nccl->AllReduce(c->from, c->to, n, type, ECH_NCCL_SUM, in, stream);
+}
+
+static ech_status library(ech_comm *comm, ech_request *request, const ech_library_call *call)
 {
     ech_nccl_state *state = comm->joined;
     const ech_comm_queue *on = request->on;
     ech_communicator *in = on->joined;
-    int type = dtype == ECH_F32 ? ECH_NCCL_FLOAT32 : ECH_NCCL_FLOAT64;
-    size_t n = request->bytes / ech_dtype_bytes(dtype);
     void *stream = on->device->stream(on->queue);
     ECH_TRY(enter(state, in));
-    int result =
-        state->nccl->AllReduce(request->data, request->data, n, type, ECH_NCCL_SUM, in->at, stream);
-    ech_status status = await(state, in, result, "a sum");
+    int result = call_library(state->nccl, call, in->at, stream);
+    ech_status status = await(state, in, result, "a collective");
     if (status == ECH_OK) on->device->record(in->ended, on->queue);
     leave(state, in);
     request->done = true;
@@ -279,11 +291,12 @@ static void part(ech_comm *comm, ech_comm_queue *on)
 
 /* ---- the backend ---- */
 
-static int64_t takes(int members, int blocks)
+static int64_t takes(int members, int blocks, bool rings)
 {
+    int64_t ring = rings ? (int64_t)RING_PEERS * blocks * CONNECTION : 0;
     if (members == 0) return CODE;
     if (members > NEAR_MEMBERS && blocks > FAR_BLOCKS) blocks = FAR_BLOCKS;
-    return (int64_t)(members - 1) * blocks * CONNECTION;
+    return (int64_t)(members - 1) * blocks * CONNECTION + ring;
 }
 
 static ech_status check(const ech_device *device)
@@ -310,7 +323,7 @@ static ech_status open_all(int size, double deadline_seconds, ech_comm **endpoin
 }
 
 static const ech_comm_data data = {.put = put,
-                                   .allreduce = allreduce,
+                                   .library = library,
                                    .check = check,
                                    .share = ech_nccl_share,
                                    .takes = takes,

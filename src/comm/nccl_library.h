@@ -60,7 +60,10 @@ typedef struct ech_nccl_config {
     X(Send, (const void *from, size_t n, int type, int peer, ech_nccl_comm comm, void *stream))    \
     X(Recv, (void *to, size_t n, int type, int peer, ech_nccl_comm comm, void *stream))            \
     X(AllReduce, (const void *from, void *to, size_t n, int type, int operation,                   \
-                  ech_nccl_comm comm, void *stream))
+                  ech_nccl_comm comm, void *stream))                                               \
+    X(ReduceScatter, (const void *from, void *to, size_t n, int type, int operation,               \
+                      ech_nccl_comm comm, void *stream))                                           \
+    X(AllGather, (const void *from, void *to, size_t n, int type, ech_nccl_comm comm, void *stream))
 
 typedef struct ech_nccl {
 #define X(name, arguments) int(*name) arguments;

@@ -88,11 +88,9 @@ void ech_sum_deliver_all(const ech_sum *sum)
         ech_sum_deliver(sum, ech_sum_segment(sum, sum->group->index, k).x, k);
 }
 
-/* Bytes of one segment: large enough to hide latency; small enough that several fit into caches,
- * and that on a link of 1 Gbit/s, where 1 MiB takes 8 ms, the next one's handshake is not queued
- * for long. SEGMENTS: total of the segments that a member receives at the same time, unless they
- * would fall below SEGMENT_LEAST. */
-enum { SEGMENT = 1 << 18, SEGMENT_LEAST = 1 << 14, SEGMENTS = (1 << 24) / ECH_UNDER_WAY };
+/* A member receives at most so many whole segments at the same time; segments are shorter where
+ * there are more members, but not by more. */
+enum { SHARES = 16 };
 
 static const struct {
     const char *name;
@@ -119,7 +117,7 @@ const char *ech_reduction_names(void)
 
 bool ech_reduction_supported(const ech_comm_backend *backend, ech_reduction reduction)
 {
-    bool has_library = backend->allreduce_start || (backend->data && backend->data->allreduce);
+    bool has_library = backend->library_start || (backend->data && backend->data->library);
     return reduction != ECH_REDUCTION_LIBRARY || has_library;
 }
 
@@ -128,12 +126,17 @@ int64_t ech_sum_scattered(int64_t n, const ech_lineup *of, int index)
     return ech_lineup_adds(of, index) ? n - ech_lineup_shard_count(of, n, index) : 0;
 }
 
-int64_t ech_segment_elements(size_t item, int N)
+int64_t ech_sum_gathered(int64_t n, const ech_lineup *of, int index)
 {
-    int64_t bytes = SEGMENTS / (N > 1 ? N - 1 : 1);
-    if (bytes > SEGMENT) bytes = SEGMENT;
-    if (bytes < SEGMENT_LEAST) bytes = SEGMENT_LEAST;
-    return bytes / (int64_t)item;
+    return ech_sum_parts(of) * ech_lineup_shard_count(of, n, index);
+}
+
+int64_t ech_segment_elements(size_t item, const ech_lineup *of)
+{
+    int64_t whole = of->segment ? of->segment : (int64_t)ech_device_row_find("cpu")->segment;
+    int64_t shares = of->size > SHARES ? of->size - 1 : SHARES;
+    if (shares > SHARES * SHARES) shares = SHARES * SHARES;
+    return SHARES * whole / shares / (int64_t)item;
 }
 
 int64_t ech_segment_count(int64_t count, int64_t at, int64_t segment)
@@ -189,11 +192,12 @@ ech_status ech_sum_make(ech_group *group, ech_comm_call call, const ech_tensor *
     ECH_ASSERT(ech_tensor_is_contiguous(x));
     ECH_ASSERT(wire == x->dtype || ech_dtype_bytes(wire) < ech_dtype_bytes(x->dtype));
     size_t item = ech_dtype_bytes(wire);
+    ech_lineup of = ech_group_lineup(group);
     *out = (ech_sum){.group = group,
                      .x = x->data,
                      .scratch = scratch,
                      .n = ech_tensor_count(x),
-                     .segment = ech_segment_elements(item, group->size),
+                     .segment = ech_segment_elements(item, &of),
                      .item = ech_dtype_bytes(x->dtype),
                      .wire_item = item,
                      .dtype = x->dtype,
@@ -229,10 +233,10 @@ static ech_status check_supported(const ech_group *group, ech_reduction reductio
 static ech_status check_halves(ech_reduction reduction)
 {
     if (ech_reduction_has_halves(reduction)) return ECH_OK;
-    ECH_FAIL(
-        ECH_EUNSUPPORTED,
-        "parallel.reduction %s does not sum by shards; use direct, ring, torus or hierarchical",
-        ech_reduction_name(reduction));
+    ECH_FAIL(ECH_EUNSUPPORTED,
+             "parallel.reduction %s does not sum by shards; use direct, ring, torus, hierarchical "
+             "or library",
+             ech_reduction_name(reduction));
 }
 
 static const ech_reduction_way *way_of(const ech_sum *sum)
@@ -257,6 +261,7 @@ static ech_status begin_half(ech_sum *sum, ech_reduction reduction)
 {
     sum->gathers = sum->scatters;
     sum->group->free_set = !sum->scatters;
+    ECH_TRY(ech_group_prepare(sum->group, reduction));
     return begin(sum, table[reduction].row);
 }
 

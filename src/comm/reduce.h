@@ -46,9 +46,11 @@ ech_status ech_sum_make(ech_group *group, ech_comm_call call, const ech_tensor *
 
 /* ech_reduction_way.sent of most scatters: all shards of n elements but the member's own. */
 int64_t ech_sum_scattered(int64_t n, const ech_lineup *of, int index);
+/* Likewise of most gathers: the member's shard to each other member that adds. */
+int64_t ech_sum_gathered(int64_t n, const ech_lineup *of, int index);
 
 /* Elements of a segment, >= 1; item: bytes of one in messages. */
-int64_t ech_segment_elements(size_t item, int N);
+int64_t ech_segment_elements(size_t item, const ech_lineup *of);
 /* Elements of the segment that starts `at` elements into `count` contiguous ones: min(segment,
  * count - at), or 0 past the end. */
 int64_t ech_segment_count(int64_t count, int64_t at, int64_t segment);
@@ -82,9 +84,13 @@ int ech_sum_parts(const ech_lineup *of);
  * ECH_UNDER_WAY share it. */
 char *ech_sum_slot(const ech_sum *sum, int64_t k, int parts);
 
-/* Under nccl: the library connects the members of a channel at its first sum, so this sums a zero
- * and waits for it. Collective. */
+/* Under nccl: the library connects the members of a channel at its first collective of a kind, so
+ * this does one of each kind that the channel is prepared for, and waits. Collective. */
 ech_status ech_library_connect(ech_group *group);
+/* Puts the library's gather of whole shards into the batch instead of messages, with the same
+ * counts. False: the channel or the shards are not made for it. */
+bool ech_library_gather(const ech_sum *sum, const char *mine, ech_comm_batch *batch,
+                        ech_status *status);
 
 /* Elements of scratch that ech_scatter_begin and ech_scatter_end need. */
 int64_t ech_scatter_scratch(size_t item, int64_t n, const ech_lineup *of);
@@ -117,7 +123,7 @@ typedef struct ech_ring {
     ech_range (*elements)(const ech_sum *sum, int i, int run); /* of member i's chunk */
 } ech_ring;
 /* Elements of scratch that ech_ring_add needs. */
-int64_t ech_ring_scratch(size_t item, int64_t longest, int runs, int N);
+int64_t ech_ring_scratch(size_t item, int64_t longest, int runs, const ech_lineup *of);
 /* size - 1 rounds, in which each chunk travels around the ring to its member and accumulates the
  * others' addends, in place. Other chunks are consumed: they hold partial sums. */
 ech_status ech_ring_add(const ech_sum *sum, const ech_ring *ring);

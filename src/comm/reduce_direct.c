@@ -15,15 +15,9 @@
 
 enum { AHEAD = ECH_UNDER_WAY - 1 }; /* segments begun before the sum of one is sent */
 
-static int64_t gathered(int64_t n, const ech_lineup *of, int index)
-{
-    int others = of->stores ? of->size - of->stores : of->size - 1;
-    return others * ech_lineup_shard_count(of, n, index);
-}
-
 static int64_t sent(int64_t n, const ech_lineup *of, int index)
 {
-    return ech_sum_scattered(n, of, index) + gathered(n, of, index);
+    return ech_sum_scattered(n, of, index) + ech_sum_gathered(n, of, index);
 }
 
 static ech_status begin(const ech_sum *sum)
@@ -111,7 +105,8 @@ static ech_status end_gather(const ech_sum *sum)
 
 const ech_reduction_row ech_reduce_DIRECT = {
     .narrows = true,
-    .part = {[ECH_REDUCTION_WHOLE] = {ech_scatter_scratch, sent, begin, run, end},
-             [ECH_REDUCTION_SCATTER] = {ech_scatter_scratch, ech_sum_scattered, begin, run_scatter,
-                                        end_scatter},
-             [ECH_REDUCTION_GATHER] = {NULL, gathered, begin_gather, run_gather, end_gather}}};
+    .part = {
+        [ECH_REDUCTION_WHOLE] = {ech_scatter_scratch, sent, begin, run, end},
+        [ECH_REDUCTION_SCATTER] = {ech_scatter_scratch, ech_sum_scattered, begin, run_scatter,
+                                   end_scatter},
+        [ECH_REDUCTION_GATHER] = {NULL, ech_sum_gathered, begin_gather, run_gather, end_gather}}};

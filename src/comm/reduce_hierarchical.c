@@ -185,10 +185,10 @@ static ech_status move_shards(const ech_sum *sum, bool to_leader)
 
 static int64_t scratch(size_t item, int64_t n, const ech_lineup *of)
 {
-    int64_t segment = ech_segment_elements(item, of->size);
+    int64_t segment = ech_segment_elements(item, of);
     int64_t within = most_others(of) * ech_segment_count(n, 0, ECH_UNDER_WAY * segment);
     int64_t between =
-        count_machines(of) > 1 ? ech_ring_scratch(item, longest_chunk(n, of), 1, of->size) : 0;
+        count_machines(of) > 1 ? ech_ring_scratch(item, longest_chunk(n, of), 1, of) : 0;
     return within > between ? within : between;
 }
 

@@ -7,7 +7,7 @@
 
 static int64_t scratch(size_t item, int64_t n, const ech_lineup *of)
 {
-    return (of->size - 1) * ech_segment_count(n, 0, ech_segment_elements(item, of->size));
+    return (of->size - 1) * ech_segment_count(n, 0, ech_segment_elements(item, of));
 }
 
 static int64_t sent(int64_t n, const ech_lineup *of, int index)

@@ -12,7 +12,7 @@
 
 static int64_t scratch(size_t item, int64_t n, const ech_lineup *of)
 {
-    return ech_ring_scratch(item, ech_collective_shard_count(n, of->size, 0), 1, of->size);
+    return ech_ring_scratch(item, ech_collective_shard_count(n, of->size, 0), 1, of);
 }
 
 /* All shards but the next member's. */

@@ -79,7 +79,7 @@ static ech_ring column_of(const ech_sum *sum)
 static int64_t scratch(size_t item, int64_t n, const ech_lineup *of)
 {
     return ech_ring_scratch(item, ech_collective_shard_count(n, of->size, 0),
-                            torus_of(of->size, 0).rows, of->size);
+                            torus_of(of->size, 0).rows, of);
 }
 
 /* The shards of a column; the first n mod N have one element more. */

@@ -15,9 +15,9 @@ static int64_t count_segments(int64_t elements, int64_t segment)
     return (elements + segment - 1) / segment;
 }
 
-int64_t ech_ring_scratch(size_t item, int64_t longest, int runs, int N)
+int64_t ech_ring_scratch(size_t item, int64_t longest, int runs, const ech_lineup *of)
 {
-    int64_t segment = ech_segment_elements(item, N);
+    int64_t segment = ech_segment_elements(item, of);
     if (runs == 1) return least(longest, ECH_UNDER_WAY * segment);
     return least(runs * count_segments(longest, segment), ECH_UNDER_WAY) * least(longest, segment);
 }

@@ -79,7 +79,7 @@ int ech_sum_parts(const ech_lineup *of)
 int64_t ech_scatter_scratch(size_t item, int64_t n, const ech_lineup *of)
 {
     int64_t shard = ech_lineup_shard_count(of, n, ech_lineup_first_owner(of));
-    int64_t segment = ech_segment_elements(item, of->size);
+    int64_t segment = ech_segment_elements(item, of);
     return ech_sum_parts(of) * ech_segment_count(shard, 0, ECH_UNDER_WAY * segment);
 }
 
@@ -169,6 +169,8 @@ ech_status ech_gather_begin(const ech_sum *sum, const char *mine, int64_t k)
     ech_comm_batch *batch = ech_sum_batch(sum, sum->gathers, k);
     ech_lineup of = ech_group_lineup(group);
     int N = group->size, index = group->index;
+    ech_status status;
+    if (ech_library_gather(sum, mine, batch, &status)) return status;
     for (int i = 0; i < N; i++) {
         if (i == index || !ech_lineup_adds(&of, index)) continue;
         ech_segment p = ech_sum_segment(sum, i, k);

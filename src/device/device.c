@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finding a device by name.
+ * Finding a device's backend by name.
  */
 #include "device/device.h"
 
 #include <string.h>
-
-static const ech_device_row rows[] = {
-#define X(name, alignment, part, loss_rows, kernels, fused, lacking, help)                         \
-    {#name, alignment, part, loss_rows, fused, lacking},
-#include "device/device.def"
-#undef X
-};
 
 extern const ech_device ech_device_cpu, ech_device_queued, ech_device_walled, ech_device_cuda;
 static const ech_device *const backends[] = {
@@ -22,23 +15,6 @@ static const ech_device *const backends[] = {
     &ech_device_cuda,
 #endif
 };
-
-const char *ech_device_names(void)
-{
-    static const char names[] =
-#define X(name, ...) " " #name
-#include "device/device.def"
-#undef X
-        " auto";
-    return names + 1;
-}
-
-const ech_device_row *ech_device_row_find(const char *name)
-{
-    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
-        if (strcmp(rows[r].name, name) == 0) return &rows[r];
-    return NULL;
-}
 
 const ech_device *ech_device_find(const char *name)
 {

@@ -19,6 +19,7 @@
 
 #include "base/status.h"
 #include "device/cores.h"
+#include "device/row.h"
 
 typedef struct ech_queue ech_queue;
 typedef struct ech_event ech_event;
@@ -127,26 +128,6 @@ ech_status ech_device_settle(const ech_device *device, ech_queue *queue);
 /* Copies after the work on the queue, and waits for the copy. */
 ech_status ech_device_copy_now(const ech_device *device, ech_queue *queue, void *to,
                                const void *from, size_t bytes);
-
-/* A device as plans see it, on whatever machine they are made: a row of device.def, which explains
- * the numbers. */
-typedef struct ech_device_row {
-    const char *name;
-    size_t alignment, part;
-    int64_t loss_rows;
-    const char *fused, *lacking;
-} ech_device_row;
-/* The values of parallel.device: a row, or auto: the first of cuda and cpu that is available. */
-typedef enum ech_device_choice {
-#define X(name, ...) ECH_DEVICE_##name,
-#include "device/device.def"
-#undef X
-    ECH_DEVICE_auto
-} ech_device_choice;
-/* NULL: no such row. */
-const ech_device_row *ech_device_row_find(const char *name);
-/* Space-separated names of all choices. */
-const char *ech_device_names(void);
 
 /* A row's backend; NULL: this build has none. */
 const ech_device *ech_device_find(const char *name);

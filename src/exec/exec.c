@@ -168,6 +168,12 @@ static ech_status make_group(ech_exec *exec, ech_layout_group kind, const int *m
     for (int lane = 0; lane < ECH_LANES; lane++)
         if (lanes & 1u << lane) exec->channel[kind][lane] = ech_group_open(group, lane + 1);
     ech_group_destroy(group);
+    for (int l = 0; l < ECH_LIST_KINDS; l++)
+        for (size_t s = 0; s < exec->plan->list[l].step.n; s++) {
+            const ech_step *step = &exec->plan->list[l].step.at[s];
+            if (step->group == kind && ech_step_gathers_shards(exec->plan, step))
+                ech_group_prepare_gathers(exec->channel[kind][step->lane]);
+        }
     ech_group *reduces = exec->channel[kind][ECH_LANE_REDUCE];
     return reduces && ech_layout_sums_over(kind) ? ech_group_prepare(reduces, exec->plan->reduction)
                                                  : ECH_OK;

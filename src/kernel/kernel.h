@@ -331,19 +331,6 @@ const char *ech_kernels_lack(const char *device, ech_dtype dtype);
  * first. */
 const char *ech_kernels_architecture(const ech_kernels *kernels);
 
-/* The least rows of a chunk of logits, by the device's name (device.def); for auto, before it is
- * resolved, the CPU's. */
-int64_t ech_kernels_loss_rows(const char *device);
-/* Blank-separated names of the fused calls of layer/fused.def that replace others on the device. */
-const char *ech_kernels_fused(const char *device);
-
-/* Alignments in bytes, powers of two (device.def). value: of a device's tensors; part: of gradients
- * in their bucket. */
-typedef struct ech_alignment {
-    int64_t value, part;
-} ech_alignment;
-ech_alignment ech_kernels_alignment(const char *device);
-
 const char *ech_op_name(ech_op op);
 /* Scratch bytes of a row of this table: as ech_kernel_scratch_fn; 0 if it needs none. */
 size_t ech_kernel_scratch(const ech_kernels *kernels, ech_op op, int threads, const int64_t *dims);

@@ -188,7 +188,8 @@ const ech_kernels *ech_kernels_on(const char *device, ech_dtype dtype)
         const char *device;
         const ech_kernels *(*of)(ech_dtype dtype);
     } tables[] = {
-#define X(name, alignment, part, loss_rows, kernels, ...) {#name, ech_kernels_##kernels},
+#define X(name, alignment, part, segment, loss_rows, loads, kernels, ...)                          \
+    {#name, ech_kernels_##kernels},
 #include "device/device.def"
 #undef X
     };
@@ -212,29 +213,6 @@ const char *ech_kernels_architecture(const ech_kernels *kernels)
     bool decided = ech_isa_decide(&isa) == ECH_OK;
     ECH_ASSERT(decided);
     return ech_isa_name(isa);
-}
-
-/* For auto, before it is resolved, the CPU's row. */
-static const ech_device_row *row_of(const char *device)
-{
-    const ech_device_row *row = ech_device_row_find(device);
-    return row ? row : ech_device_row_find("cpu");
-}
-
-int64_t ech_kernels_loss_rows(const char *device)
-{
-    return row_of(device)->loss_rows;
-}
-
-ech_alignment ech_kernels_alignment(const char *device)
-{
-    const ech_device_row *row = row_of(device);
-    return (ech_alignment){(int64_t)row->alignment, (int64_t)row->part};
-}
-
-const char *ech_kernels_fused(const char *device)
-{
-    return row_of(device)->fused;
 }
 
 const char *ech_op_name(ech_op op)

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "base/random.h"
+#include "device/row.h"
 #include "kernel/codes.h"
 #include "model/mapping.h"
 #include "optim/optim.h"
@@ -205,31 +206,32 @@ static ech_block_options ways_of(const ech_config *config)
 {
     ECH_ASSERT(config->memory.recompute != ECH_RECOMPUTE_AUTO);
     ech_types types = ech_model_types(config);
+    const ech_device_row *device = ech_device_row_of(ech_config_name(config, "parallel.device"));
     bool wide_stream =
         types.compute != types.wide && config->precision.residual == ECH_RESIDUAL_FP32;
-    return (ech_block_options){
-        .sharding = ech_model_sharding(config),
-        .samples = ech_family_of(config)->samples,
-        .image = ech_model_image(config),
-        .keep = config->parallel.sequence == ECH_SEQUENCE_KEEP,
-        .ulysses = config->parallel.context_method == ECH_CONTEXT_ULYSSES,
-        .sequence_chunks = (int)config->memory.sequence_chunks,
-        .documents = config->data.document_mask == 1,
-        .rows = rows_of(config),
-        .sequence = config->data.sequence_length,
-        .wide = types.wide,
-        .loss_rows = ech_kernels_loss_rows(ech_config_name(config, "parallel.device")),
-        .fused = ech_fused_rows(ech_kernels_fused(ech_config_name(config, "parallel.device"))),
-        .norm_replicas = norm_replicas_of(config),
-        .stream = wide_stream ? ECH_TYPE_WIDE : ECH_TYPE_COMPUTE,
-        .drifts = config->parallel.weight_stashing == 0,
-        .recompute = (int)config->memory.recompute,
-        .reversible = config->model.reversible == 1,
-        .invert = config->memory.invert == 1,
-        .encode = (int)config->memory.encode,
-        .encode_norms = config->memory.encode_norms == 1,
-        .encode_density =
-            config->memory.encode_density > 0 ? config->memory.encode_density : usual_density};
+    return (ech_block_options){.sharding = ech_model_sharding(config),
+                               .samples = ech_family_of(config)->samples,
+                               .image = ech_model_image(config),
+                               .keep = config->parallel.sequence == ECH_SEQUENCE_KEEP,
+                               .ulysses = config->parallel.context_method == ECH_CONTEXT_ULYSSES,
+                               .sequence_chunks = (int)config->memory.sequence_chunks,
+                               .documents = config->data.document_mask == 1,
+                               .rows = rows_of(config),
+                               .sequence = config->data.sequence_length,
+                               .wide = types.wide,
+                               .loss_rows = device->loss_rows,
+                               .fused = ech_fused_rows(device->fused),
+                               .norm_replicas = norm_replicas_of(config),
+                               .stream = wide_stream ? ECH_TYPE_WIDE : ECH_TYPE_COMPUTE,
+                               .drifts = config->parallel.weight_stashing == 0,
+                               .recompute = (int)config->memory.recompute,
+                               .reversible = config->model.reversible == 1,
+                               .invert = config->memory.invert == 1,
+                               .encode = (int)config->memory.encode,
+                               .encode_norms = config->memory.encode_norms == 1,
+                               .encode_density = config->memory.encode_density > 0
+                                                     ? config->memory.encode_density
+                                                     : usual_density};
 }
 
 bool ech_model_reads_texts(const ech_config *config)

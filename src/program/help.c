@@ -30,7 +30,7 @@ static const struct {
 #define X(name, help, lacking) {"parallel.comm", #name, help},
 #include "comm/comm.def"
 #undef X
-#define X(name, alignment, part, loss_rows, kernels, fused, lacking, help)                         \
+#define X(name, alignment, part, segment, loss_rows, loads, kernels, fused, lacking, help)         \
     {"parallel.device", #name, help},
 #include "device/device.def"
 #undef X

@@ -106,11 +106,13 @@ static ech_membership membership_of(const ech_block_lowering *p, const ech_step 
     return ech_layout_membership(plan->layout, plan->model, plan->rank, step->group);
 }
 
-/* of: the rank's place in the step's group. */
+/* of: the rank's place in the step's group. Bytes depend on no segment. */
 static int64_t sent_bytes(ech_membership of, const ech_step *step, ech_dtype dtype,
                           int64_t elements)
 {
-    return ech_collective_traffic(step->collective, dtype, elements, of.size, of.index).bytes;
+    return ech_collective_traffic(step->collective, dtype, elements, (ech_lineup){.size = of.size},
+                                  of.index)
+        .bytes;
 }
 
 static int begin_collective(ech_block_lowering *p, ech_phase phase, const ech_exchange *does)

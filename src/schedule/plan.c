@@ -327,9 +327,9 @@ static void line_up(ech_plan *plan)
 {
     for (ech_layout_group kind = 0; kind < ECH_GROUPS; kind++) {
         int *first;
-        if (ech_layout_sums_over(kind))
-            plan->lineup[kind] =
-                ech_layout_lineup(plan->layout, plan->model, plan->rank, kind, &first);
+        if (!ech_layout_sums_over(kind)) continue;
+        plan->lineup[kind] = ech_layout_lineup(plan->layout, plan->model, plan->rank, kind, &first);
+        plan->lineup[kind].segment = plan->sum_segment;
     }
 }
 
@@ -360,9 +360,11 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->types = ech_model_types(request->config);
     ECH_ASSERT(plan->types.compute == request->kernels->dtype);
     plan->threads = request->threads;
-    plan->alignment[ECH_SPACE_DEVICE] = request->alignment.value;
-    plan->alignment[ECH_SPACE_WINDOW] = request->alignment.value;
-    plan->part = request->alignment.part;
+    plan->alignment[ECH_SPACE_DEVICE] = (int64_t)request->device->alignment;
+    plan->alignment[ECH_SPACE_WINDOW] = (int64_t)request->device->alignment;
+    plan->part = (int64_t)request->device->part;
+    plan->loads = request->device->loads ? ECH_LANE_COPY_IN : ECH_LANE_COMPUTE;
+    plan->sum_segment = (int64_t)request->device->segment;
     plan->kept = space_of(request->config->memory.offload_activations);
     if (!request->forward_only) plan->states = space_of(request->config->memory.offload_optimizer);
     if (plan->states != ECH_SPACE_DEVICE) {
@@ -377,7 +379,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
                  plan->weights == ECH_SPACE_DISK;
     plan->alignment[ECH_SPACE_HOST] = files ? DISK_ALIGNMENT : HOST_ALIGNMENT;
     plan->alignment[ECH_SPACE_DISK] = DISK_ALIGNMENT;
-    ECH_ASSERT(is_power_of_two(request->alignment.value) && is_power_of_two(plan->part));
+    ECH_ASSERT(is_power_of_two(plan->alignment[ECH_SPACE_DEVICE]) && is_power_of_two(plan->part));
     plan->optimizer = ech_optimizer_of(request->config);
     plan->versions = 1;
     plan->reduction = (ech_reduction)request->config->parallel.reduction;

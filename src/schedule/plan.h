@@ -31,6 +31,7 @@
 #ifndef ECH_SCHEDULE_PLAN_H
 #define ECH_SCHEDULE_PLAN_H
 
+#include "device/row.h"
 #include "schedule/schedule.h"
 #include "schedule/bucket.h"
 #include "schedule/list.h"
@@ -100,6 +101,7 @@ typedef struct ech_plan {
     int threads;             /* of the compute lane */
     int host_threads;        /* for updates on the host; 0: there are none */
     ech_reduction reduction; /* algorithm of REDUCE_GRADS and its halves */
+    int64_t sum_segment;     /* bytes of a message of a sum (ech_device_row) */
     /* this rank's groups over which gradients are summed; others are not set */
     ech_lineup lineup[ECH_GROUPS];
     int zero;         /* parallel.zero; without training 0 or 3 */
@@ -115,6 +117,7 @@ typedef struct ech_plan {
     int prefetch;                  /* memory.prefetch */
     int64_t at_once;               /* elements of a tensor that INIT and HASH process at a time */
     int64_t alignment[ECH_SPACES]; /* alignment of values in bytes; a power of two */
+    ech_lane loads; /* lane of LOAD in lists that train and validate (ech_device_row) */
     int64_t part; /* alignment in bytes of gradients in their bucket, and of its shards */
     /* values that live in all lists, at the beginning of their arenas */
     ECH_LIST(ech_value) persistent;
@@ -172,13 +175,23 @@ static inline int64_t ech_plan_align(const ech_plan *plan, ech_memory_kind kind,
     return ech_align(bytes, plan->alignment[ech_memory_space(kind)]);
 }
 
+/* True if the step's members gather whole shards, which a backend's library can do
+ * (ech_group_prepare_gathers). */
+bool ech_step_gathers_shards(const ech_plan *plan, const ech_step *step);
+
+/* A group of `members` for ech_collective_traffic and others. */
+static inline ech_lineup ech_plan_among(const ech_plan *plan, int members)
+{
+    return (ech_lineup){.size = members, .segment = plan->sum_segment};
+}
+
 typedef struct ech_plan_request {
     const ech_config *config; /* resolved */
     const ech_model *model;
     const ech_layout *layout;
     const ech_schedule *schedule;
     const ech_kernels *kernels; /* queried for their scratch sizes */
-    ech_alignment alignment;    /* of device memory (ech_kernels_alignment) */
+    const ech_device_row *device;
     int rank, threads;
     bool forward_only; /* evaluation and sampling: no gradients, no optimizer, no train list */
     bool validates;    /* with forward_only: only the validation list, without a KV cache */

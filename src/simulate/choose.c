@@ -60,7 +60,7 @@ static ech_plan *plan_rank(const chooser *c, const trial *t, int rank, bool outl
         .layout = t->layout,
         .schedule = t->schedule,
         .kernels = c->kernels,
-        .alignment = ech_kernels_alignment(ech_config_name(t->config, "parallel.device")),
+        .device = ech_device_row_of(ech_config_name(t->config, "parallel.device")),
         .rank = rank,
         .threads = (int)t->config->parallel.threads,
         .outline = outline};

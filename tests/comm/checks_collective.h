@@ -42,13 +42,14 @@ static inline bool checks_buffer_end(checks_buffer *b)
 static inline ech_status checks_counted(const ech_group *group, ech_collective collective,
                                         ech_dtype dtype, int64_t n, ech_comm_count *before)
 {
-    int N = ech_group_size(group), index = ech_group_index(group);
+    int index = ech_group_index(group);
     ech_comm_count now = ech_group_count(group, ECH_COMM_COLLECTIVES);
     RANKS_CHECK(now.calls == before->calls + 1);
     RANKS_CHECK(now.bytes - before->bytes ==
-                ech_collective_traffic(collective, dtype, n, N, index).bytes);
-    RANKS_CHECK(now.messages - before->messages ==
-                ech_collective_traffic(collective, dtype, n, N, index).messages);
+                ech_collective_traffic(collective, dtype, n, ech_group_lineup(group), index).bytes);
+    RANKS_CHECK(
+        now.messages - before->messages ==
+        ech_collective_traffic(collective, dtype, n, ech_group_lineup(group), index).messages);
     RANKS_CHECK(ech_group_count(group, ECH_COMM_REDUCES).calls == 0);
     RANKS_CHECK(ech_group_count(group, ECH_COMM_OTHERS).calls == 0);
     *before = now;
@@ -73,7 +74,8 @@ static inline checks_sum checks_sum_new(ech_group *group, ech_collective collect
     checks_sum s = {.group = group, .dtype = dtype, .n = n};
     s.x = checks_buffer_new(bytes);
     s.mine = checks_buffer_new((size_t)ech_collective_shard_count(n, N, index) * item);
-    s.scratch = checks_buffer_new(ech_collective_scratch(collective, dtype, n, N));
+    s.scratch =
+        checks_buffer_new(ech_collective_scratch(collective, dtype, n, ech_group_lineup(group)));
     s.serial = malloc(bytes + 1);
     s.before = malloc(bytes + 1);
     checks_fill(s.x.at, dtype, n, index, false);
@@ -328,8 +330,8 @@ static inline checks_windows checks_windows_new(ech_group *group, ech_dtype dtyp
     r.of = (ech_row_windows){.windows = CHECKS_WINDOWS, .rows = rows};
     r.whole = checks_buffer_new((size_t)n * ech_dtype_bytes(dtype));
     r.mine = checks_buffer_new((size_t)(n / N) * ech_dtype_bytes(dtype));
-    r.scratch =
-        checks_buffer_new(ech_collective_scratch(ECH_COLLECTIVE_REDUCE_SCATTER, dtype, n, N));
+    r.scratch = checks_buffer_new(
+        ech_collective_scratch(ECH_COLLECTIVE_REDUCE_SCATTER, dtype, n, ech_group_lineup(group)));
     return r;
 }
 

@@ -82,7 +82,7 @@ static ech_status run_checks(ech_comm *comm)
     for (int i = 0; i < ECH_REDUCTIONS; i++) {
         if (!ech_reduction_has_halves((ech_reduction)i)) continue;
         ECH_TRY(checks_halves(comm, (ech_reduction)i));
-        ECH_TRY(checks_halves_in_a_row(comm, (ech_reduction)i));
+        if (i != ECH_REDUCTION_LIBRARY) ECH_TRY(checks_halves_in_a_row(comm, (ech_reduction)i));
     }
     for (int i = 0; i < ECH_REDUCTIONS; i++)
         for (int t = 0; t < CHECKS_TYPES && i != ECH_REDUCTION_LIBRARY; t++)

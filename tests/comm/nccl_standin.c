@@ -25,11 +25,14 @@ enum { INTERNAL = 3, INVALID = 4, MOST_MEMBERS = 16, MOST_CALLS = 64, BYTES = EC
 /* Thread blocks of a communicator that names no number; and that run on a GPU at once. */
 enum { BLOCKS = 32, MULTIPROCESSORS = 132 };
 enum { VERSION = 23007 };
+/* Of collectives. */
+enum { NO_KIND, SUM, SCATTER, GATHER, KINDS };
 
 /* A send or receive of a group. */
 typedef struct call {
     struct call *next; /* of those that wait for their other side */
     char *data;
+    char *from; /* of collectives, whose `data` is the result */
     size_t n;
     int type, peer;
     bool sends, done;
@@ -44,9 +47,9 @@ typedef struct clique {
     bool called[2][MOST_MEMBERS][MOST_MEMBERS];   /* [sends][from][to]: some such call was put */
     /* The sum under way. */
     int summed, left;
-    char *sum[MOST_MEMBERS];
+    char *from[MOST_MEMBERS], *to[MOST_MEMBERS];
     size_t n;
-    int type;
+    int type, kind;
 } clique;
 
 /* What a member's last call has begun and not done. */
@@ -58,7 +61,8 @@ typedef struct member {
     clique *of;
     int rank, gpu;
     int blocks; /* of its kernels */
-    bool ended, aborted, finalized, sums;
+    bool ended, aborted, finalized;
+    bool did[KINDS]; /* of the library's collectives */
     wish wish;
     struct launch *pending; /* TO_LAUNCH */
     pthread_t caller;       /* of the last call */
@@ -72,7 +76,7 @@ typedef struct member {
 typedef struct launch {
     member *by;
     int calls;
-    bool sums;
+    int kind; /* NO_KIND: messages */
     call call[];
 } launch;
 
@@ -238,39 +242,65 @@ static void exchange(launch *l)
         if (!l->call[i].done) withdraw(l->by, &l->call[i]);
 }
 
-/* In member order. */
-static void add_up(clique *of)
+/* Element i of all members' addends, in member order. */
+static double add_up(const clique *of, size_t i)
 {
-    size_t item = of->type == ECH_NCCL_FLOAT64 ? 8 : 4;
+    double sum = 0;
+    for (int r = 0; r < of->size; r++) {
+        char *at = reach(of->from[r]);
+        sum += of->type == ECH_NCCL_FLOAT64 ? ((double *)at)[i] : (double)((float *)at)[i];
+    }
+    return sum;
+}
+
+static void write(const clique *of, int to, size_t i, double value)
+{
+    char *at = reach(of->to[to]);
+    if (of->type == ECH_NCCL_FLOAT64)
+        ((double *)at)[i] = value;
+    else
+        ((float *)at)[i] = (float)value;
+}
+
+/* A result may lie where the addends of the same element lie, and no others. */
+static void sum_all(const clique *of)
+{
     for (size_t i = 0; i < of->n; i++) {
-        double sum = 0;
-        for (int r = 0; r < of->size; r++) {
-            char *at = reach(of->sum[r]) + i * item;
-            sum += item == 8 ? *(double *)at : (double)*(float *)at;
-        }
-        for (int r = 0; r < of->size; r++) {
-            char *at = reach(of->sum[r]) + i * item;
-            if (item == 8)
-                *(double *)at = sum;
-            else
-                *(float *)at = (float)sum;
-        }
+        double sum = add_up(of, i);
+        for (int r = 0; r < of->size; r++) write(of, r, i, sum);
     }
 }
 
-static void sum(const launch *l)
+static void sum_shards(const clique *of)
 {
+    for (int r = 0; r < of->size; r++)
+        for (size_t i = 0; i < of->n; i++) write(of, r, i, add_up(of, (size_t)r * of->n + i));
+}
+
+static void gather_shards(const clique *of)
+{
+    for (int r = 0; r < of->size; r++)
+        for (int s = 0; s < of->size; s++)
+            memmove(reach(of->to[r]) + (size_t)s * of->n, reach(of->from[s]), of->n);
+}
+
+static void collect(const launch *l)
+{
+    static void (*const ways[KINDS])(const clique *) = {
+        [SUM] = sum_all, [SCATTER] = sum_shards, [GATHER] = gather_shards};
     clique *of = l->by->of;
     const call *c = &l->call[0];
     while (of->left > 0 && !l->by->aborted) pthread_cond_wait(&changed, &lock);
-    if (of->summed > 0 && (of->n != c->n || of->type != c->type))
-        forbid(l->by, "a sum of %zu of type %d meets one of %zu of type %d", c->n, c->type, of->n,
-               of->type);
+    if (of->summed > 0 && (of->n != c->n || of->type != c->type || of->kind != l->kind))
+        forbid(l->by, "a collective %d of %zu of type %d meets one %d of %zu of type %d", l->kind,
+               c->n, c->type, of->kind, of->n, of->type);
     of->n = c->n;
     of->type = c->type;
-    of->sum[l->by->rank] = c->data;
+    of->kind = l->kind;
+    of->from[l->by->rank] = c->from;
+    of->to[l->by->rank] = c->data;
     if (++of->summed == of->size) {
-        add_up(of);
+        ways[of->kind](of);
         of->left = of->size;
         of->summed = 0;
         pthread_cond_broadcast(&changed);
@@ -284,8 +314,8 @@ static void run(void *argument)
 {
     launch *l = *(launch **)argument;
     pthread_mutex_lock(&lock);
-    if (l->sums && !l->by->aborted)
-        sum(l);
+    if (l->kind && !l->by->aborted)
+        collect(l);
     else
         exchange(l);
     l->by->launched--;
@@ -322,7 +352,7 @@ static bool *called(const member *m, const call *c, bool sends)
 static bool is_connected(const member *m, const launch *l)
 {
     bool all = true;
-    for (int i = 0; i < l->calls && !l->sums; i++)
+    for (int i = 0; i < l->calls && !l->kind; i++)
         all &= *called(m, &l->call[i], !l->call[i].sends);
     return all;
 }
@@ -330,14 +360,14 @@ static bool is_connected(const member *m, const launch *l)
 static void connect_all(member *m, const launch *l)
 {
     bool first = false;
-    for (int i = 0; i < l->calls && !l->sums; i++) {
+    for (int i = 0; i < l->calls && !l->kind; i++) {
         bool *at = called(m, &l->call[i], l->call[i].sends);
         first |= !*at;
         *at = true;
     }
     if (first) expect_idle(m, "a first message");
-    if (l->sums && !m->sums) expect_idle(m, "a first sum");
-    m->sums |= l->sums;
+    if (l->kind && !m->did[l->kind]) expect_idle(m, "a first collective of a kind");
+    m->did[l->kind] = true;
 }
 
 /* Does what the member's last call has begun, as far as others let it. */
@@ -365,7 +395,7 @@ static int launch_calls(member *m, void *stream, launch *l)
         result = forbid(m, "calls on two streams");
     m->stream = stream;
     for (int i = 0; i < l->calls; i++)
-        if (!l->sums &&
+        if (!l->kind &&
             (l->call[i].peer == m->rank || l->call[i].peer < 0 || l->call[i].peer >= m->of->size))
             result = forbid(m, "a message to %d", l->call[i].peer);
     if (result != ECH_NCCL_SUCCESS || m->aborted) {
@@ -471,19 +501,53 @@ EXPORTED int ncclRecv(void *to, size_t n, int type, int peer, ech_nccl_comm comm
     return enter_call((call){.data = to, .n = n, .type = type, .peer = peer}, comm, stream);
 }
 
+static int enter_collective(int kind, call c, bool is_valid, member *m, void *stream)
+{
+    pthread_mutex_lock(&lock);
+    launch *l = make(m, 1);
+    l->kind = kind;
+    l->call[0] = c;
+    counts.sums += kind != GATHER;
+    counts.gathers += kind == GATHER;
+    int result = is_valid ? ECH_NCCL_SUCCESS : forbid(m, "a collective of overlapping buffers");
+    int launched = launch_calls(m, stream, l);
+    pthread_mutex_unlock(&lock);
+    return result ? result : launched;
+}
+
+static call collective_of(const void *from, void *to, size_t n, int type)
+{
+    return (call){.data = to, .from = (char *)(uintptr_t)from, .n = n, .type = type};
+}
+
 EXPORTED int ncclAllReduce(const void *from, void *to, size_t n, int type, int operation,
                            ech_nccl_comm comm, void *stream)
 {
-    pthread_mutex_lock(&lock);
-    launch *l = make(comm, 1);
-    l->sums = true;
-    l->call[0] = (call){.data = to, .n = n, .type = type};
-    counts.sums++;
-    int result = from == to && operation == ECH_NCCL_SUM ? ECH_NCCL_SUCCESS
-                                                         : forbid(comm, "not a sum in place");
-    int launched = launch_calls(comm, stream, l);
-    pthread_mutex_unlock(&lock);
-    return result ? result : launched;
+    bool is_valid = from == to && operation == ECH_NCCL_SUM;
+    return enter_collective(SUM, collective_of(from, to, n, type), is_valid, comm, stream);
+}
+
+/* A shard may be in its place. */
+static bool is_apart(const char *shard, const char *whole, size_t bytes, const member *m)
+{
+    bool inside = shard + bytes > whole && shard < whole + bytes * (size_t)m->of->size;
+    return !inside || shard == whole + bytes * (size_t)m->rank;
+}
+
+EXPORTED int ncclReduceScatter(const void *from, void *to, size_t n, int type, int operation,
+                               ech_nccl_comm comm, void *stream)
+{
+    call c = collective_of(from, to, n, type);
+    bool is_valid = is_apart(to, from, bytes_of(&c), comm) && operation == ECH_NCCL_SUM;
+    return enter_collective(SCATTER, c, is_valid, comm, stream);
+}
+
+EXPORTED int ncclAllGather(const void *from, void *to, size_t n, int type, ech_nccl_comm comm,
+                           void *stream)
+{
+    call c = collective_of(from, to, n, type);
+    bool is_valid = type == ECH_NCCL_BYTE && is_apart(from, to, n, comm);
+    return enter_collective(GATHER, c, is_valid, comm, stream);
 }
 
 /* ---- communicators ---- */

@@ -17,8 +17,9 @@
  *     other's call is done; calls on two streams, or after its end;
  *   - its end with calls under way;
  *   - sizes or types that do not match; messages to oneself;
- *   - a kernel that is loaded, a start, a first message or an end while another communicator's
- *     kernels run on the GPU, or an abort outside of the group that aborts that communicator, too;
+ *   - a kernel that is loaded, a start, a first message, a first collective of a kind or an end
+ *     while another communicator's kernels run on the GPU, or an abort outside of the group that
+ *     aborts that communicator, too;
  *   - kernels in flight with more thread blocks than a GPU has multiprocessors.
  */
 #ifndef ECH_TESTS_COMM_NCCL_STANDIN_H
@@ -28,7 +29,7 @@
 
 typedef struct nccl_standin_counts {
     int made, destroyed, aborted; /* communicators' members */
-    int groups, sends, receives, sums;
+    int groups, sends, receives, sums, gathers;
     long long bytes; /* sent */
     int violations;
 } nccl_standin_counts;

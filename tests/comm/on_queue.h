@@ -120,6 +120,7 @@ static inline ech_status on_queue_reduce(ech_comm *comm, void *context)
     ECH_TRY(on_queue_open(ech_device_find("queued"), &on));
     ECH_TRY(checks_world(comm, &here));
     there = ech_group_open(here, 1);
+    ech_group_prepare_gathers(there);
     ECH_TRY(ech_group_set_queue(there, &on));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         ECH_TRY(on_queue_check_reduction(here, there, &on, &cases[i]));

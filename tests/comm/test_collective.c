@@ -47,7 +47,8 @@ TEST(test_names)
 static int64_t total_bytes(ech_collective collective, int64_t n, int N)
 {
     int64_t bytes = 0;
-    for (int i = 0; i < N; i++) bytes += ech_collective_traffic(collective, ECH_F32, n, N, i).bytes;
+    for (int i = 0; i < N; i++)
+        bytes += ech_collective_traffic(collective, ECH_F32, n, (ech_lineup){.size = N}, i).bytes;
     return bytes;
 }
 
@@ -62,29 +63,48 @@ TEST(test_formulas)
         assert_int_equal(total_bytes(ECH_COLLECTIVE_ALL_TO_ALL, whole, N), (N - 1) * whole * 4);
         assert_int_equal(total_bytes(ECH_COLLECTIVE_SHIFT, n, N), N > 1 ? N * n * 4 : 0);
         assert_int_equal(total_bytes(ECH_COLLECTIVE_EXCHANGE_ROWS, whole, N), (N - 1) * whole * 4);
-        assert_int_equal(ech_collective_most(ECH_COLLECTIVE_EXCHANGE_ROWS, ECH_F32, n, N, 0, false),
+        assert_int_equal(ech_collective_most(ECH_COLLECTIVE_EXCHANGE_ROWS, ECH_F32, n,
+                                             (ech_lineup){.size = N}, 0, false),
                          N > 1 ? n * 4 : 0);
-        assert_int_equal(ech_collective_most(ECH_COLLECTIVE_EXCHANGE_ROWS, ECH_F32, n, N, 0, true),
+        assert_int_equal(ech_collective_most(ECH_COLLECTIVE_EXCHANGE_ROWS, ECH_F32, n,
+                                             (ech_lineup){.size = N}, 0, true),
                          (N - 1) * n * 4);
-        assert_int_equal(
-            ech_collective_most(ECH_COLLECTIVE_ALL_TO_ALL, ECH_F32, whole, N, 0, true),
-            ech_collective_traffic(ECH_COLLECTIVE_ALL_TO_ALL, ECH_F32, whole, N, 0).bytes);
+        assert_int_equal(ech_collective_most(ECH_COLLECTIVE_ALL_TO_ALL, ECH_F32, whole,
+                                             (ech_lineup){.size = N}, 0, true),
+                         ech_collective_traffic(ECH_COLLECTIVE_ALL_TO_ALL, ECH_F32, whole,
+                                                (ech_lineup){.size = N}, 0)
+                             .bytes);
         assert_int_equal(total_bytes(ECH_COLLECTIVE_NONE, n, N), 0);
         for (int c = 0; c < ECH_COLLECTIVES; c++)
-            assert_true(ech_collective_scratch((ech_collective)c, ECH_F32, n, N) <= 64 << 20);
+            assert_true(ech_collective_scratch((ech_collective)c, ECH_F32, n,
+                                               (ech_lineup){.size = N}) <= 64 << 20);
     }
-    assert_int_equal(ech_collective_scratch(ECH_COLLECTIVE_ALL_REDUCE, ECH_F64, 10, 4), 3 * 3 * 8);
-    assert_int_equal(ech_collective_scratch(ECH_COLLECTIVE_REDUCE_SCATTER, ECH_F32, 10, 4), 36);
-    assert_int_equal(ech_collective_scratch(ECH_COLLECTIVE_ALL_GATHER, ECH_F32, 10, 4), 0);
-    assert_int_equal(ech_collective_scratch(ECH_COLLECTIVE_ALL_REDUCE, ECH_F32, 10, 1), 0);
-    assert_int_equal(ech_collective_traffic(ECH_COLLECTIVE_ALL_GATHER, ECH_F32, 3, 4, 3).messages,
-                     0);
-    assert_int_equal(ech_collective_traffic(ECH_COLLECTIVE_ALL_GATHER, ECH_F32, 3, 4, 2).messages,
+    assert_int_equal(
+        ech_collective_scratch(ECH_COLLECTIVE_ALL_REDUCE, ECH_F64, 10, (ech_lineup){.size = 4}),
+        3 * 3 * 8);
+    assert_int_equal(
+        ech_collective_scratch(ECH_COLLECTIVE_REDUCE_SCATTER, ECH_F32, 10, (ech_lineup){.size = 4}),
+        36);
+    assert_int_equal(
+        ech_collective_scratch(ECH_COLLECTIVE_ALL_GATHER, ECH_F32, 10, (ech_lineup){.size = 4}), 0);
+    assert_int_equal(
+        ech_collective_scratch(ECH_COLLECTIVE_ALL_REDUCE, ECH_F32, 10, (ech_lineup){.size = 1}), 0);
+    assert_int_equal(
+        ech_collective_traffic(ECH_COLLECTIVE_ALL_GATHER, ECH_F32, 3, (ech_lineup){.size = 4}, 3)
+            .messages,
+        0);
+    assert_int_equal(
+        ech_collective_traffic(ECH_COLLECTIVE_ALL_GATHER, ECH_F32, 3, (ech_lineup){.size = 4}, 2)
+            .messages,
+        3);
+    assert_int_equal(ech_collective_traffic(ECH_COLLECTIVE_REDUCE_SCATTER, ECH_F32, 3,
+                                            (ech_lineup){.size = 4}, 3)
+                         .messages,
                      3);
-    assert_int_equal(
-        ech_collective_traffic(ECH_COLLECTIVE_REDUCE_SCATTER, ECH_F32, 3, 4, 3).messages, 3);
-    assert_int_equal(
-        ech_collective_traffic(ECH_COLLECTIVE_REDUCE_SCATTER, ECH_F32, 3, 4, 0).messages, 2);
+    assert_int_equal(ech_collective_traffic(ECH_COLLECTIVE_REDUCE_SCATTER, ECH_F32, 3,
+                                            (ech_lineup){.size = 4}, 0)
+                         .messages,
+                     2);
 }
 
 /* ---- one sum, whichever way ---- */

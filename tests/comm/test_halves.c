@@ -138,13 +138,12 @@ static ech_status refuse(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-TEST(others_have_no_halves)
+TEST(naive_has_no_halves)
 {
-    for (ech_reduction i = 0; i < ECH_REDUCTIONS; i++) {
-        bool has = i != ECH_REDUCTION_NAIVE && i != ECH_REDUCTION_LIBRARY;
-        assert_int_equal(ech_reduction_has_halves(i), has);
-        if (!has) assert_int_equal(ranks_run(2, deadline, refuse, &i, NULL), ECH_OK);
-    }
+    ech_reduction naive = ECH_REDUCTION_NAIVE;
+    for (ech_reduction i = 0; i < ECH_REDUCTIONS; i++)
+        assert_int_equal(ech_reduction_has_halves(i), i != naive);
+    assert_int_equal(ranks_run(2, deadline, refuse, &naive, NULL), ECH_OK);
 }
 
 /* What plans rely on for sizes that no test runs. */

@@ -27,11 +27,11 @@ TEST(test_every_device_has_tables)
             assert_ptr_equal(kernels->wide, ech_kernels_on(devices[d], ech_dtype_wide(types[t])));
             assert_true(*ech_kernels_architecture(kernels));
             assert_null(ech_kernels_on(devices[d], ECH_I32));
-            assert_int_equal(ech_kernels_loss_rows(devices[d]),
+            assert_int_equal(ech_device_row_of(devices[d])->loss_rows,
                              ech_device_row_find(devices[d])->loss_rows);
         }
-    assert_int_equal(ech_kernels_loss_rows("cuda"), 8192);
-    assert_int_equal(ech_kernels_loss_rows("auto"), ech_kernels_loss_rows("cpu"));
+    assert_int_equal(ech_device_row_of("cuda")->loss_rows, 8192);
+    assert_int_equal(ech_device_row_of("auto")->loss_rows, ech_device_row_of("cpu")->loss_rows);
 }
 
 /* GPUs do not have the rows of images. */

@@ -49,7 +49,7 @@ static inline ech_plan_request fixture_request(const fixture *f, int rank)
                               .layout = f->of.layout,
                               .schedule = f->schedule,
                               .kernels = ech_kernels_ref(ECH_F32),
-                              .alignment = {64, 64},
+                              .device = ech_device_row_find("cpu"),
                               .rank = rank,
                               .threads = 1};
 }

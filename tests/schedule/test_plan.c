@@ -322,7 +322,9 @@ TEST(test_alignment)
     enum { ALIGNMENT = 256, ELEMENTS = ALIGNMENT / 2 };
     fixture f = fixture_plan(sample_config("gpt2"), 2);
     ech_plan_request request = fixture_request(&f, 0);
-    request.alignment = (ech_alignment){ALIGNMENT, ALIGNMENT};
+    ech_device_row device = *request.device;
+    device.alignment = device.part = ALIGNMENT;
+    request.device = &device;
     ech_plan *plan;
     assert_int_equal(ech_checked_plan_create(&request, &plan), ECH_OK);
     for (size_t b = 0; b < plan->bucket.n; b++) {

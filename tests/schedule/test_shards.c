@@ -19,7 +19,9 @@ static int64_t part;
 static ech_plan *plan_of(const fixture *f, int rank)
 {
     ech_plan_request request = fixture_request(f, rank);
-    request.alignment.part = part;
+    ech_device_row device = *request.device;
+    device.part = (size_t)part;
+    request.device = &device;
     request.outline = true;
     ech_plan *plan = NULL;
     assert_int_equal(ech_checked_plan_create(&request, &plan), ECH_OK);

@@ -4,6 +4,7 @@
  */
 #include "app/plan/json.h"
 #include "app/plan/page.h"
+#include "app/setup/communicators.h"
 #include "schedule/calendar.h"
 #include "schedule/peaks.h"
 #include "schedule/print.h"
@@ -337,6 +338,11 @@ static json_t *plan_json(const ech_plan_report *report, const ech_plan_class *al
                   "stage_bytes_per_step", (json_int_t)stages.bytes, "stage_messages_per_step",
                   (json_int_t)stages.messages, "traffic", traffic_json(traffic));
     json_object_set_new(out, "memory", memory_json(plan));
+    const ech_communicators joined = ech_communicators_of(report->design, plan);
+    if (joined.n)
+        json_object_set_new(
+            out, "nccl",
+            json_pack("{s:i, s:I}", "communicators", joined.n, "bytes", (json_int_t)joined.bytes));
     if (steps) ech_plan_add_list(report, alike, out);
     return out;
 }

@@ -15,6 +15,7 @@ typedef struct meetings {
     const ech_plan *plan;
     int channel[ECH_CHANNELS]; /* 0: not used */
     int lane[ECH_CHANNELS];
+    bool rings[ECH_CHANNELS]; /* the library's own collectives */
     bool *met; /* [queues][world] */
 } meetings;
 
@@ -24,17 +25,22 @@ static void add_step(meetings *m, const ech_step *step, int *members)
     if (ech_step_sends(step) || ech_step_receives(step))
         m->met[ech_step_queue(step) * plan->layout->world + step->peer] = true;
     int channel = ech_step_gathers(step) ? ech_step_channel(step) : -1;
-    if (channel < 0 || m->channel[channel]) return;
-    m->channel[channel] =
-        ech_layout_members(plan->layout, plan->model, plan->rank, step->group, members);
+    if (channel < 0) return;
+    bool sums = ech_step_is_sum(step) && plan->reduction == ECH_REDUCTION_LIBRARY;
+    if (!m->channel[channel])
+        m->channel[channel] =
+            ech_layout_members(plan->layout, plan->model, plan->rank, step->group, members);
+    bool gathers = ech_step_gathers_shards(plan, step);
+    m->rings[channel] |= sums || (gathers && ech_group_gathers_by_ring(m->channel[channel]));
     m->lane[channel] = step->lane;
 }
 
-static void add(ech_communicators *out, const ech_comm_backend *comm, int members, int queue)
+static void add(ech_communicators *out, const ech_comm_backend *comm, int members, int queue,
+                bool rings)
 {
     if (members < 2) return;
     out->n++;
-    out->bytes += ech_comm_library_bytes(comm, members, ech_queue_blocks(queue));
+    out->bytes += ech_comm_library_bytes(comm, members, ech_queue_blocks(queue), rings);
 }
 
 ech_communicators ech_communicators_of(const ech_design *design, const ech_plan *plan)
@@ -44,16 +50,16 @@ ech_communicators ech_communicators_of(const ech_design *design, const ech_plan 
     const ech_comm_backend *comm = ech_comm_of_kind((ech_comm_kind)design->config->parallel.comm);
     const ech_device *device = ech_device_find(ech_config_name(design->config, "parallel.device"));
     if (world < 2 || !comm || !device || device->is_immediate) return out;
-    if (ech_comm_library_bytes(comm, 0, 0) == 0) return out;
+    if (ech_comm_library_bytes(comm, 0, 0, false) == 0) return out;
     meetings m = {.plan = plan, .met = ech_calloc((size_t)queues * (size_t)world, sizeof *m.met)};
     ECH_FREED int *members = ech_calloc((size_t)world, sizeof *members);
     for (int l = 0; l < ECH_LIST_KINDS; l++)
         for (size_t s = 0; s < plan->list[l].step.n; s++)
             add_step(&m, &plan->list[l].step.at[s], members);
-    for (int i = 0; i < queues * world; i++) add(&out, comm, m.met[i] ? 2 : 0, i / world);
-    for (int c = 0; c < ECH_CHANNELS; c++) add(&out, comm, m.channel[c], m.lane[c]);
+    for (int i = 0; i < queues * world; i++) add(&out, comm, m.met[i] ? 2 : 0, i / world, false);
+    for (int c = 0; c < ECH_CHANNELS; c++) add(&out, comm, m.channel[c], m.lane[c], m.rings[c]);
     free(m.met);
-    out.bytes += ech_comm_library_bytes(comm, 0, 0);
+    out.bytes += ech_comm_library_bytes(comm, 0, 0, false);
     return out;
 }
 

@@ -73,7 +73,7 @@ static ech_plan_request request_of(const ech_design *design, int rank)
         .layout = design->layout,
         .schedule = design->schedule,
         .kernels = design->kernels,
-        .alignment = ech_kernels_alignment(ech_config_name(design->config, "parallel.device")),
+        .device = ech_device_row_of(ech_config_name(design->config, "parallel.device")),
         .rank = rank,
         .validates = design->first_rank > 0,
         .threads = (int)design->config->parallel.threads};

@@ -151,7 +151,8 @@ ech_status ech_bench_measure_collectives_rank(ech_bench *bench, ech_comm *comm)
 {
     int N = ech_comm_size(comm);
     int64_t most = sizes[ECH_BENCH_SIZES - 1].bytes / (int64_t)sizeof(float);
-    size_t scratch = ech_collective_scratch(ECH_COLLECTIVE_ALL_REDUCE, ECH_F32, most, N);
+    size_t scratch =
+        ech_collective_scratch(ECH_COLLECTIVE_ALL_REDUCE, ECH_F32, most, (ech_lineup){.size = N});
     ECH_FREED int *ranks = ech_calloc((size_t)N, sizeof *ranks);
     ECH_FREED void *x = ech_calloc((size_t)most, sizeof(float));
     ECH_FREED void *out = ech_calloc((size_t)most, sizeof(float));
@@ -169,7 +170,8 @@ ech_status ech_bench_measure_link(ech_group *group, double seconds, ech_bench_li
     const double ways[] = {2, 1, 1}; /* how often each sends its part of the tensor */
     int N = ech_group_size(group);
     int64_t most = sizes[ECH_BENCH_SIZES - 1].bytes / (int64_t)sizeof(float);
-    size_t scratch = ech_collective_scratch(ECH_COLLECTIVE_ALL_REDUCE, ECH_F32, most, N);
+    size_t scratch =
+        ech_collective_scratch(ECH_COLLECTIVE_ALL_REDUCE, ECH_F32, most, (ech_lineup){.size = N});
     double bytes = (double)most * sizeof(float), sent = 0, all = 0, took;
     ECH_FREED void *x = ech_calloc((size_t)most, sizeof(float));
     ECH_FREED void *y = ech_calloc((size_t)most, sizeof(float));

@@ -413,10 +413,11 @@ static void touch_fold(ech_accessor *a)
     int members = ech_layout_group_size(plan->layout, plan->model, plan->rank, a->step->group);
     const struct ech_folded *folded = folded_of(plan, a->step);
     touch_statistics(a);
-    ech_access_scratch(
-        a, folded->flat ? ech_collective_scratch(collective_of(plan, a->step), plan->types.wide,
-                                                 bucket_of(plan, a->step)->elements, members)
-                        : (size_t)(members * folded->bytes));
+    ech_access_scratch(a, folded->flat ? ech_collective_scratch(collective_of(plan, a->step),
+                                                                plan->types.wide,
+                                                                bucket_of(plan, a->step)->elements,
+                                                                ech_plan_among(plan, members))
+                                       : (size_t)(members * folded->bytes));
 }
 
 static void print_round(const ech_step *step, ech_text *out)
@@ -449,6 +450,15 @@ static double round_seconds(const ech_step_query *q)
     return ech_cost_norm(&q->costs->rates, round_work(q).bytes);
 }
 
+bool ech_step_gathers_shards(const ech_plan *plan, const ech_step *step)
+{
+    bool whole =
+        plan->reduction == ECH_REDUCTION_DIRECT || plan->reduction == ECH_REDUCTION_LIBRARY;
+    if (ech_step_is_sum(step)) return whole && sums[step->kind].part == ECH_REDUCTION_GATHER;
+    if (step->kind == ECH_STEP_FOLD) return folded_of(plan, step)->flat != ECH_SHARDS_OWNER;
+    return step->kind == ECH_STEP_COLLECTIVE && step->collective == ECH_COLLECTIVE_ALL_GATHER;
+}
+
 static ech_flow fold_flow(const ech_plan *plan, const ech_step *step)
 {
     ech_membership m = ech_layout_membership(plan->layout, plan->model, plan->rank, step->group);
@@ -456,9 +466,9 @@ static ech_flow fold_flow(const ech_plan *plan, const ech_step *step)
     if (!folded->flat)
         return (ech_flow){
             .calls = 1, .messages = m.size - 1, .bytes = (m.size - 1) * folded->bytes};
-    ech_collective_sends sends =
-        ech_collective_traffic(collective_of(plan, step), plan->types.wide,
-                               bucket_of(plan, step)->elements, m.size, m.index);
+    ech_collective_sends sends = ech_collective_traffic(collective_of(plan, step), plan->types.wide,
+                                                        bucket_of(plan, step)->elements,
+                                                        ech_plan_among(plan, m.size), m.index);
     return (ech_flow){.calls = 1, .messages = sends.messages, .bytes = sends.bytes};
 }
 

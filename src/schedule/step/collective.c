@@ -8,11 +8,11 @@
 
 /* An all-to-all between heads and tokens packs both buffers shard by shard. */
 static size_t exchange_scratch(const ech_exchange *does, ech_dtype dtype, int64_t elements,
-                               int members)
+                               ech_lineup of)
 {
     size_t packed = 2 * (size_t)elements * ech_dtype_bytes(dtype);
     bool packs = does->kind == ECH_COLLECTIVE_ALL_TO_ALL && does->distance != 0;
-    return packs ? packed : ech_collective_scratch(does->kind, dtype, elements, members);
+    return packs ? packed : ech_collective_scratch(does->kind, dtype, elements, of);
 }
 
 static void touch(ech_accessor *a)
@@ -29,7 +29,8 @@ static void touch(ech_accessor *a)
         ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
     ech_access_call(a, a->step->first_call);
     const ech_exchange *does = ech_call_exchange(block, call, a->step->phase, a->list->purpose);
-    ech_access_scratch(a, exchange_scratch(does, dtype, elements, members));
+    ech_access_scratch(a,
+                       exchange_scratch(does, dtype, elements, ech_plan_among(a->plan, members)));
 }
 
 static void print(const ech_step *step, ech_text *out)
@@ -59,7 +60,8 @@ static int64_t messages_of(const ech_traffic_count *c, const ech_step *step, ech
                            int64_t elements)
 {
     const ech_membership *m = &c->of[step->group];
-    return ech_collective_traffic(step->collective, dtype, elements, m->size, m->index).messages;
+    ech_lineup of = ech_plan_among(c->plan, m->size);
+    return ech_collective_traffic(step->collective, dtype, elements, of, m->index).messages;
 }
 
 /* Message shards from another stage: one collective per tensor. */
@@ -108,8 +110,8 @@ static ech_flow call_flow(const ech_traffic_count *c, const ech_step *step, cons
     bool rest = ech_step_exchanges_rest(block, call);
     bool second = call->recompute && node->round == 1;
     bool back = does->distance < 0;
-    int64_t most = ech_collective_most(step->collective, dtype, back ? piece : elements, m->size,
-                                       m->index, back);
+    int64_t most = ech_collective_most(step->collective, dtype, back ? piece : elements,
+                                       ech_plan_among(c->plan, m->size), m->index, back);
     if (ech_node_goes_by_counts(node) && step->collective != ECH_COLLECTIVE_EXCHANGE_ROWS)
         return (ech_flow){.calls = 1, .messages = -1, .more = most - step->bytes};
     return (ech_flow){.calls = 1,

@@ -273,9 +273,10 @@ static void count_reduce(ech_traffic_count *c, const ech_step *step)
                                                                : ECH_COLLECTIVE_ALL_REDUCE;
     ech_flow flow = {.calls = 1, .messages = -1, .bytes = sent_bytes(c->plan, step, m)};
     if (c->plan->reduction == ECH_REDUCTION_DIRECT)
-        flow.messages = ech_collective_traffic(kind, wire_of(c->plan, step),
-                                               elements_of(c->plan, step), m->size, m->index)
-                            .messages;
+        flow.messages =
+            ech_collective_traffic(kind, wire_of(c->plan, step), elements_of(c->plan, step),
+                                   ech_plan_among(c->plan, m->size), m->index)
+                .messages;
     ech_traffic_add(&c->traffic[ECH_TRAFFIC_DATA], kind, step->group, flow);
 }
 
