@@ -152,6 +152,7 @@ static ech_status check_step(copy_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     bool copies = (step->lane == ECH_LANE_COPY_IN || step->lane == ECH_LANE_COPY_OUT) &&
+                  step->kind != ECH_STEP_LOAD &&   /* which gathers */
                   step->kind != ECH_STEP_SNAPSHOT; /* which reads all, and then writes */
     if (step->kind == ECH_STEP_UPDATE_ON_HOST || step->kind == ECH_STEP_STATISTICS_ON_HOST)
         return check_update(c, s);

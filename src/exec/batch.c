@@ -12,6 +12,7 @@ typedef struct part {
     ech_slot slot;
     int micro, value;
     char *staged;
+    ech_queue *queue; /* of its copy */
 } part;
 
 /* Calls `does` for each. batch NULL: sampling's token. */
@@ -20,7 +21,8 @@ static void each_part(ech_exec *exec, const ech_step *step, const ech_batch *bat
 {
     const ech_list *list = exec->list;
     if (step->scratch < 0) return;
-    part p = {.staged = ech_exec_address(exec, step, step->scratch)};
+    part p = {.staged = ech_exec_address(exec, step, step->scratch),
+              .queue = ech_exec_queue(exec, step)};
     for (; p.slot < ECH_BATCH_SLOTS; p.slot++) {
         int chunks = ech_slot_is_whole(p.slot) ? 1 : list->numbering.sequence_chunks;
         for (int c = 0; list->batch[p.slot] >= 0 && c < chunks; c++) {
@@ -82,7 +84,7 @@ static void gather_part(ech_exec *exec, const part *p, const ech_batch *batch)
 static void put_part(ech_exec *exec, const part *p, const ech_batch *batch)
 {
     (void)batch;
-    exec->device->copy(exec->on[ECH_LANE_COMPUTE].queue, ech_exec_touch(exec, p->value), p->staged,
+    exec->device->copy(p->queue, ech_exec_touch(exec, p->value), p->staged,
                        (size_t)ech_plan_value(exec->plan, exec->list, p->value)->bytes);
 }
 

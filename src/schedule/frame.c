@@ -75,6 +75,7 @@ static void begin(ech_framing *f, ech_plan *plan, ech_list *list)
                        .met = -1,
                        .passed = -1,
                        .known = -1,
+                       .last_load = -1,
                        .loads = loads(plan, list->purpose),
                        .now = ech_calloc(list->step.n + 1, sizeof *f->now)};
     list->step.at = NULL;
@@ -98,6 +99,55 @@ static void end(ech_framing *f)
     ech_frame_end_gradients(f);
 }
 
+/* ---- batches ---- */
+
+static int micro_of(const ech_framing *f, const ech_step *step)
+{
+    return ech_micro_whole(f->list->numbering, ech_micro_at(f->list->numbering, step->micro));
+}
+
+static bool loads_aside(const ech_framing *f)
+{
+    return f->list->purpose != ECH_GENERATE && f->plan->loads != ECH_LANE_COMPUTE;
+}
+
+/* On a lane of its own it follows what may still read the last batch in its place. */
+static int add_load(ech_framing *f, int turn)
+{
+    if (!loads_aside(f)) return ech_frame_add(f, ECH_STEP_LOAD, turn, -1, -1);
+    int load = ech_frame_add(f, ECH_STEP_LOAD, turn, -1, ech_frame_last_compute(f->list));
+    f->list->step.at[load].lane = f->plan->loads;
+    return f->last_load = f->load[f->loaded % 2] = load;
+}
+
+/* Before a micro-batch's first forward the next one is loaded, across turns. */
+static void load_ahead(ech_framing *f, const ech_step *step)
+{
+    ech_numbering numbering = f->list->numbering;
+    if (step->kind != ECH_STEP_FORWARD) return;
+    int ahead = micro_of(f, step) + 1;
+    int all = f->list->turns * numbering.micro_batches;
+    for (; f->loaded <= ahead && f->loaded < all; f->loaded++) {
+        int first = f->loaded * numbering.sequence_chunks;
+        ech_micro at = ech_micro_at(numbering, first);
+        if (at.micro_batch == 0) f->expect(f, at.turn);
+        if (!f->loads) continue;
+        int load = add_load(f, at.turn);
+        f->list->step.at[load].micro = first;
+    }
+}
+
+/* The first forward that reads a batch waits for its LOAD, and those that follow wait for that. */
+static void await_load(ech_framing *f, const ech_step *step)
+{
+    if (step->kind != ECH_STEP_FORWARD || f->last_load < 0 || micro_of(f, step) < f->awaited)
+        return;
+    f->awaited = micro_of(f, step) + 1;
+    ech_list_add_after(f->list, f->load[(f->awaited - 1) % 2]);
+}
+
+/* ---- steps of blocks ---- */
+
 /* A server's list has none of the lowered steps: its gradients are complete when the turn
  * begins. */
 static void copy_step(ech_framing *f, size_t s)
@@ -107,6 +157,7 @@ static void copy_step(ech_framing *f, size_t s)
         return;
     }
     int here = ech_list_copy_step(f->list, &f->from[s], f->from_after, f->now);
+    await_load(f, &f->from[s]);
     /* So the only instances in flight are those being written, and the last step's being
      * scattered. */
     if (f->begins && f->begins[s] && f->settled >= 0) ech_list_add_after(f->list, f->settled);
@@ -117,23 +168,6 @@ static void copy_step(ech_framing *f, size_t s)
 }
 
 /* ---- beginning and end of a turn ---- */
-
-/* Before a micro-batch's first forward the next one is loaded, across turns. */
-static void load_ahead(ech_framing *f, const ech_step *step)
-{
-    ech_numbering numbering = f->list->numbering;
-    if (step->kind != ECH_STEP_FORWARD) return;
-    int ahead = ech_micro_whole(numbering, ech_micro_at(numbering, step->micro)) + 1;
-    int all = f->list->turns * numbering.micro_batches;
-    for (; f->loaded <= ahead && f->loaded < all; f->loaded++) {
-        int first = f->loaded * numbering.sequence_chunks;
-        ech_micro at = ech_micro_at(numbering, first);
-        if (at.micro_batch == 0) f->expect(f, at.turn);
-        if (!f->loads) continue;
-        int load = ech_frame_add(f, ECH_STEP_LOAD, at.turn, -1, -1);
-        f->list->step.at[load].micro = first;
-    }
-}
 
 /* ---- buckets ---- */
 

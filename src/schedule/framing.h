@@ -76,6 +76,9 @@ typedef struct ech_framing {
     int passed;        /* the last step that passed the token on; -1: none yet */
     int begun;         /* the last COUNT */
     bool loads;        /* some block of the rank has values that LOAD writes */
+    /* Where LOAD has a lane of its own: steps of the last two micro-batches, by their index modulo
+     * 2; the last one or -1; and micro-batches for whose LOAD a forward has waited. */
+    int load[2], last_load, awaited;
     int loaded;        /* micro-batches loaded so far, over all turns */
     struct ech_frame_gradients *gradients; /* for gradients that leave the device; NULL: none do */
 } ech_framing;

@@ -23,7 +23,8 @@ int ech_frame_no_end(ech_framing *f)
 
 void ech_frame_count(ech_framing *f, int turn)
 {
-    f->begun = ech_frame_add(f, ECH_STEP_COUNT, turn, -1, -1);
+    /* it takes the next batch, which ends the last one's use */
+    f->begun = ech_frame_add(f, ECH_STEP_COUNT, turn, -1, f->last_load);
 }
 
 int ech_frame_reduce(ech_framing *f, ech_layout_group group, int turn, ech_scalar first, int count,
