@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/random.h"
 #include "kernel/codes.h"
+#include "model/decoder.h"
 #include "model/mapping.h"
 #include "optim/optim.h"
 

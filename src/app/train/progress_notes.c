@@ -16,7 +16,7 @@
 #include "base/utf8.h"
 #include "base/visible.h"
 
-/* A loss, and those of the others that are numbers. */
+/* The first scalar, a loss, and each of the others that is a number. */
 static void add_finite(ech_progress *p, double at, int64_t step, const ech_event_scalar *scalars,
                        int n)
 {
