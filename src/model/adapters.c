@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "model/family.h"
+#include "model/decoder.h"
 
 /* ---- targets ---- */
 

@@ -4,7 +4,7 @@
  */
 #include <math.h>
 
-#include "model/family.h"
+#include "model/decoder.h"
 
 /* The weights of all experts, (E,out,in); the role's name has a %d for an expert's number. */
 static int stack(const ech_builder *b, const char *role, ech_axis axis, int64_t out,

@@ -388,42 +388,4 @@ bool ech_model_rotates(const ech_config *config, int64_t i);
 /* Whether layer i has experts. */
 bool ech_model_has_experts(const ech_config *config, int64_t i);
 
-/* What layers are built from. */
-typedef struct ech_builder {
-    const ech_config *config;
-    ech_model *model;
-    ech_block *block;
-    ech_names names;
-    const char *at; /* the block's name, in front of its tensors' */
-    int64_t layer;
-    double std; /* of products that are added to the residual stream */
-} ech_builder;
-
-/* The whole name of a tensor of the block. */
-char *ech_builder_name(const ech_builder *b, const char *role, const char *what);
-/* x (B,T,in) -> (B,T,out) with the block's matrix of that role. */
-int ech_builder_linear(const ech_builder *b, const char *role, int x, ech_axis in_axis, int64_t in,
-                       ech_axis axis, int64_t out, bool bias, double std);
-/* ---- adapters ---- */
-
-/* y, the product of x with the matrix of that role, plus what its adapter makes of x; y itself if
- * lora.targets does not name it. */
-int ech_adapters_add(const ech_builder *b, const char *role, int x, ech_axis in_axis, int64_t in,
-                     ech_axis axis, int64_t out, int y);
-/* Errors: keys of a run without adapters; a target that no product matches, or that also matches
- * what has no adapters; a rank above the smaller side of a product. */
-ech_status ech_adapters_check(const ech_config *config, const ech_model *model);
-
-/* The activation of feed-forward layers, dense ones and experts. */
-ech_activation ech_builder_activation(const ech_config *config);
-/* A feed-forward layer in two parts: silu(gate x) up x, or relu(up x) and so on, F wide, and down
- * of that. x (B,T,C) -> (B,T,F) -> (B,T,C). */
-int ech_builder_widen(const ech_builder *b, const char *gate, const char *up, int64_t F, int x);
-int ech_builder_narrow(const ech_builder *b, const char *down, int64_t F, int y);
-/* A layer of experts. x (B,T,C) -> (B,T,C). */
-int ech_builder_experts(const ech_builder *b, int x);
-/* Errors: numbers of the resolved section that do not go together in a layer of experts, and what
- * would. */
-ech_status ech_experts_check(const ech_config *config);
-
 #endif

@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "device/row.h"
 #include "kernel/codes.h"
+#include "model/decoder.h"
 #include "model/mapping.h"
 #include "optim/optim.h"
 

@@ -264,7 +264,8 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
 static void plan_lists(ech_plan *plan, const ech_plan_request *request, const ordered *train)
 {
     if (!request->forward_only) plan_training(plan, &plan->list[ECH_LIST_TRAIN], train);
-    if ((request->outline || request->brief) && !request->forward_only) return;
+    bool train_only = (request->outline && !request->every_list) || request->brief;
+    if (train_only && !request->forward_only) return;
     if (!request->forward_only && plan->schedule->weights == ECH_WEIGHTS_DELAYED)
         plan_undelayed(plan);
     if (!request->forward_only) ech_protocol_of(plan->layout)->lists(plan, request->config);

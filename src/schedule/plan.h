@@ -198,6 +198,7 @@ typedef struct ech_plan_request {
     /* Only steps, without values and memory: the train list, or with forward_only all other lists.
      * It serves to check, simulate and draw thousands of ranks and cannot be run. */
     bool outline;
+    bool every_list; /* with outline: all lists */
     /* Only the train list. Its memory is summed up and not placed: arena_bytes is the least that
      * any placement needs. Such a plan cannot be run. */
     bool brief;

@@ -81,6 +81,17 @@ if [ "$ucx" = ON ]; then
         parallel.comm=ucx
 fi
 
+# Orders that cannot run together: rank 0 checks all ranks' lists before the first step.
+printf '%s\n' 'F0.0 B0.0 F0.1 B0.1' 'F0.0 F0.1 B0.0 B0.1' >deadlock.order
+for comm in "${comms[@]}"; do
+    for command in train verify; do
+        expect_once 2 "the schedule file cannot run: check of list train: .* again: a circle" \
+            "$echelon" $command run.yaml --ranks 2 "parallel.comm=$comm" parallel.pipeline=2 \
+            parallel.schedule=deadlock.order training.micro_batch_size=6 parallel.deadline=30
+        ! grep -qi mpi_abort out err || complain "MPI speaks: $comm, $command"
+    done
+done
+
 # ---- plans ----
 
 # What a run would refuse is refused before: a log of serves that ends too early, and the one that

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "app/train/progress.h"
+#include "app/train/spikes.h"
 #include "base/random.h"
 #include "unit.h"
 

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+#include "app/setup/check_ranks.h"
 #include "base/log.h"
 #include "check/check.h"
 
@@ -176,13 +177,22 @@ static ech_status check_meeting(ech_plan_report *report, ech_list_kind list)
     return ECH_OK;
 }
 
+/* The train lists of all classes together; with a log of serves, in each of its spans. */
+static ech_status check_training(const ech_plan_report *report)
+{
+    const ech_design *design = report->design;
+    if (design->serves) return ech_design_check_ranks(design, INT64_MAX);
+    return ech_design_check_plans(design, report->listed, design->layout->classes.n,
+                                  ECH_LIST_TRAIN);
+}
+
 static ech_status check_all(ech_plan_report *report)
 {
     const ech_plan *const *plans = report->listed;
     int n = report->design->layout->classes.n;
     if (!plans) return ECH_OK;
     if (!is_compared(report)) {
-        ECH_TRY(ech_design_check_plans(report->design, plans, n, ECH_LIST_TRAIN));
+        ECH_TRY(check_training(report));
         for (int list = 0; list < ECH_LIST_KINDS; list++)
             if (ech_list_kind_meets((ech_list_kind)list))
                 ECH_TRY(check_meeting(report, (ech_list_kind)list));

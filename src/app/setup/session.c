@@ -243,6 +243,13 @@ static void bind(const ech_design *design, ech_plan *plan)
         ech_plan_bind(plan, ech_serve_log_span(design->serves, design->serves->first));
 }
 
+ech_plan *ech_design_lists(const ech_design *design, int rank)
+{
+    ech_plan_request request = request_of(design, rank);
+    request.outline = request.every_list = true;
+    return ech_plan_create(&request);
+}
+
 ech_status ech_design_outline(const ech_design *design, int rank, bool forward_only, ech_plan **out)
 {
     ech_plan_request request = request_of(design, rank);

@@ -11,7 +11,7 @@
 
 #include "app/count.h"
 #include "app/setup/cards.h"
-#include "app/setup/orders.h"
+#include "app/setup/serves.h"
 #include "base/divisor.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -448,7 +448,7 @@ ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer,
                          .world = world};
     ECH_TRY(resolve(config, local_ranks, &design));
     ech_layout_find_classes(design.layout, design.model, moves_uneven_states(&design));
-    ECH_TRY(ech_design_read_orders(&design));
+    ECH_TRY(ech_design_read_serves(&design));
     *out = design;
     design = (ech_design){0};
     return ECH_OK;

@@ -135,6 +135,9 @@ ech_status ech_design_check_repeat(const ech_design *design, int64_t step);
  * other lists (ech_plan_request.outline). */
 ech_status ech_design_outline(const ech_design *design, int rank, bool forward_only,
                               ech_plan **out);
+/* Makes an outline of a rank's plan with all lists (ech_plan_request.every_list), not checked and
+ * not bound. */
+ech_plan *ech_design_lists(const ech_design *design, int rank);
 /* Makes a plan that has only the train list, is not checked and regards no limit
  * (ech_plan_request.brief), or an outline of that. */
 ech_plan *ech_design_sketch(const ech_design *design, int rank, bool outline);

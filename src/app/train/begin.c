@@ -12,6 +12,7 @@
 #include "app/metrics.h"
 #include "app/plan/report.h"
 #include "app/setup/cards.h"
+#include "app/setup/check_ranks.h"
 #include "app/setup/initial.h"
 #include "app/setup/plugins.h"
 #include "app/train/trainer.h"
@@ -486,6 +487,7 @@ ech_status ech_trainer_begin(ech_trainer *t)
     if (ech_trainer_is_first(t)) find_plugins(t);
     if (ech_trainer_is_first(t)) ech_trainer_warn_of_nothing(t);
     if (ech_trainer_is_first(t)) say_documents(t);
+    if (ech_trainer_is_first(t)) ECH_TRY(ech_design_check_ranks(t->design, ECH_CHECKED_STEPS));
     ECH_TRY(ech_session_create(t->design, t->comm, false, &t->session));
     t->calendar = ech_calendar_of(t->config);
     t->flops = t->design->sample_flops * (double)t->config->training.global_batch_size;

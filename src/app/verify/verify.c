@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "app/plan/report.h"
+#include "app/setup/check_ranks.h"
 #include "app/setup/plugins.h"
 #include "app/verify/verifier.h"
 #include "schedule/calendar.h"
@@ -209,6 +210,7 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
     int64_t turns = v->schedule.turns, spans = (request->steps + turns - 1) / turns;
     if (v->result) ECH_TRY(ech_design_check_serves(design, 0, spans * turns));
     if (v->schedule.delayed_from) v->schedule.delayed_from = 1; /* soon, to be seen */
+    if (v->result) ECH_TRY(ech_design_check_ranks(&v->compared, ECH_CHECKED_STEPS));
     ECH_TRY(ech_compared_run_open(&v->layout, v->comm));
     ech_verifier_prepare(v);
     if (ech_serial_does(v->serial, ECH_DO_GATHER))
