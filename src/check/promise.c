@@ -141,10 +141,9 @@ static bool shares(const ech_plan *plan, const ech_promise *p)
 {
     const ech_protocol_promise *of = ech_protocol_promise_of(plan);
     if (of->updates == ECH_UPDATES_SERVER) return true;
-    bool parts =
-        of->updates == ECH_UPDATES_SHARE || (of->updates == ECH_UPDATES_ZERO && plan->zero > 0);
+    bool by_zero = of->updates == ECH_UPDATES_ZERO && plan->zero > 0 && !p->commits;
     if (p->frozen && plan->zero < 3) return false;
-    return parts && has_others(plan, p->group) && !p->commits;
+    return (of->updates == ECH_UPDATES_SHARE || by_zero) && has_others(plan, p->group);
 }
 
 /* The plan's description of the bucket is what steps work on. A scatter leaves each rank its own of

@@ -504,8 +504,8 @@ static const trial trials[ECH_RULES] = {
                                            "memory.sequence_chunks=2"},
 #define VGG    "model.architecture=vgg training.micro_batch_size=2"
 #define RESNET "model.architecture=resnet training.micro_batch_size=2"
-    [ECH_RULE_central_batch_norm] = {CENTRAL " " RESNET, RESNET, CENTRAL},
-    [ECH_RULE_served_batch_norm] = {SERVED " " RESNET, RESNET, SERVED},
+    [ECH_RULE_pushes_batch_norm] = {PUSHES " " RESNET, RESNET, PUSHES},
+    [ECH_RULE_backups_batch_norm] = {BACKUPS " " RESNET, RESNET, BACKUPS},
     [ECH_RULE_lock_free_batch_norm] = {HOGWILD " " RESNET, RESNET, HOGWILD},
     [ECH_RULE_norm_of_micro_batch_open_micro_batch] = {"model.architecture=resnet", "", RESNET},
 #define SYNC "model.norm_sync=true parallel.data=2"

@@ -130,11 +130,11 @@ ech_membership ech_protocol_servers_own(const ech_layout *layout, ech_membership
 }
 
 /* Stages complete a micro-batch at different times: sums over stages run once per turn, after all
- * others. */
+ * others. Layer states are small, so each rank commits all of them. */
 void ech_protocol_shares_by_zero(const ech_plan *plan, ech_bucket *bucket, bool members)
 {
     bool each = plan->zero > 1 && bucket->group != ECH_GROUP_TIED && !bucket->compressed;
-    if (!members || plan->zero == 0) return;
+    if (!members || plan->zero == 0 || bucket->commits) return;
     bucket->of_states.whose = ECH_WHOSE_SHARD;
     if (each && !bucket->frozen) bucket->of_gradients.whose = ECH_WHOSE_SHARD;
     if (each && plan->zero > 2) bucket->of_weights.whose = ECH_WHOSE_SHARD;
