@@ -40,8 +40,9 @@ typedef struct ech_joining {
     ech_layout_group group;
 } ech_joining;
 
-/* Tensors of a bucket that a meeting of replicas works on: the weights in full precision, two
- * optimizer states, and the data that replicas exchange (DIFFERENCE), which is summed. */
+/* Tensors of a bucket that a meeting of replicas works on: the weights in full precision, or the
+ * layer states; two optimizer states, which layer states lack; and the data that replicas exchange,
+ * which is summed, in the type of gradients. */
 typedef enum ech_meeting_tensor {
     ECH_MEETING_SUM,
     ECH_MEETING_ANCHOR,
@@ -95,7 +96,7 @@ typedef struct ech_protocol {
      * neighbours; 0: never. */
     int64_t (*meets_every)(const ech_config *config);
     int64_t (*mixes_every)(const ech_config *config);
-    ech_meeting outer; /* of OUTER_UPDATE */
+    ech_meeting outer; /* of OUTER_UPDATE, for weights */
     /* Number of workers that count training steps independently. Each worker's gradient is one
      * update, by a fraction of the learning rate. 0: all ranks take the same step. */
     int (*clocks)(const ech_layout *layout);
@@ -115,8 +116,8 @@ const char *ech_protocol_span(const ech_layout *layout);
 ech_space ech_protocol_space(const ech_layout *layout);
 ech_layout_group ech_protocol_alike(const ech_layout *layout);
 ech_skipping ech_protocol_skipping(const ech_layout *layout);
-/* The rows of OUTER_UPDATE or EXCHANGE. */
-ech_meeting ech_protocol_meeting(const ech_plan *plan, ech_step_kind kind);
+/* The rows of a DIFFERENCE, OUTER_UPDATE or EXCHANGE, for weights or for layer states. */
+ech_meeting ech_protocol_meeting(const ech_plan *plan, const ech_step *step);
 /* Seconds by which the plan's rank is slowed down in steps of that kind. */
 double ech_protocol_delay(const ech_plan *plan, ech_step_kind kind);
 /* The role of the plan's rank. */

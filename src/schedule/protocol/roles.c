@@ -85,8 +85,29 @@ double ech_meeting_one(const ech_config *config, int replicas)
     return 1;
 }
 
+double ech_meeting_mean(const ech_config *config, int replicas)
+{
+    (void)config;
+    return 1 / (double)replicas;
+}
+
+static double minus_one(const ech_config *config, int replicas)
+{
+    (void)config;
+    (void)replicas;
+    return -1;
+}
+
+static const ech_meeting_row differs[] = {
+    ECH_COPIES(SUM, ANCHOR), {ECH_MEETING_SUM, ECH_MEETING_WEIGHTS, minus_one, ech_meeting_one}};
+const ech_meeting ech_meeting_difference = ECH_MEETING(differs);
 static const ech_meeting_row exchanges[] = {ECH_EXCHANGES};
 const ech_meeting ech_meeting_exchange = ECH_MEETING(exchanges);
+static const ech_meeting_row shares[] = {
+    {ECH_MEETING_SUM, ECH_MEETING_WEIGHTS, ech_meeting_mean, NULL}};
+const ech_meeting ech_meeting_share = ECH_MEETING(shares);
+static const ech_meeting_row takes[] = {ECH_COPIES(WEIGHTS, SUM)};
+const ech_meeting ech_meeting_take = ECH_MEETING(takes);
 
 int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout)
 {
