@@ -20,10 +20,10 @@
 #include "schedule/operands.h"
 #include "schedule/states.h"
 
-/* All elements of a bucket, in the order of memory. */
+/* All elements of a bucket, in the order of memory; on a server its shard. */
 static ech_tensor flat(const ech_exec *exec, int bucket, ech_dtype dtype, void *data)
 {
-    return ech_tensor_2d(data, dtype, 1, exec->plan->bucket.at[bucket].elements);
+    return ech_tensor_2d(data, dtype, 1, ech_bucket_kept(&exec->plan->bucket.at[bucket]));
 }
 
 /* Without data: the bucket has no such state. */

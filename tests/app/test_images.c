@@ -91,6 +91,18 @@ static const struct {
     {3, "parallel.strategy=parameter_server", true},
     {5, "parallel.strategy=parameter_server parallel.servers=2 parallel.reduction=direct", true},
     {3, "parallel.data=3 parallel.strategy=central_storage", true},
+    {3, "parallel.strategy=asp parallel.flush_every=2", true},
+    {5, "parallel.strategy=ssp parallel.servers=2 parallel.staleness=1 parallel.flush_every=2",
+     true},
+    {3,
+     "parallel.data=3 parallel.strategy=hogwild optimizer.name=sgd optimizer.weight_decay=0 "
+     "parallel.flush_every=2",
+     true},
+    {4,
+     "parallel.data=4 parallel.strategy=hogwild_ring parallel.cluster_ranks=2 "
+     "optimizer.name=sgd optimizer.weight_decay=0 training.global_batch_size=16 "
+     "parallel.flush_every=2",
+     true},
 };
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
@@ -194,8 +206,9 @@ TEST(norms_count_updates)
 }
 
 /* With constant weights, a running statistic is linear in the statistics of batches. So when
- * replicas that each follow their own samples meet, the mean is what one rank has. Servers and the
- * window have the sums of all samples. */
+ * replicas that each follow their own samples meet, the mean is what one rank has. The same holds
+ * at the end of a span of workers with equally many pushes. Synchronous servers and the window have
+ * the sums of all samples. */
 TEST(all_strategies_have_the_statistics_of_one_rank)
 {
     static const struct {
@@ -206,11 +219,17 @@ TEST(all_strategies_have_the_statistics_of_one_rank)
                 {3, "parallel.data=3 parallel.strategy=gossip parallel.sync_every=4"},
                 {2, "parallel.data=2 parallel.strategy=easgd parallel.sync_every=2"},
                 {4, "parallel.strategy=parameter_server parallel.servers=2"},
-                {3, "parallel.data=3 parallel.strategy=central_storage"}};
+                {3, "parallel.data=3 parallel.strategy=central_storage"},
+                {3, "parallel.strategy=asp parallel.flush_every=1"},
+                {5, "parallel.strategy=ssp parallel.servers=2 parallel.flush_every=2"},
+                {3, "parallel.data=3 parallel.strategy=hogwild optimizer.name=sgd "
+                    "optimizer.weight_decay=0 parallel.flush_every=2"},
+                {3, "parallel.data=3 parallel.strategy=hogwild_ring parallel.cluster_ranks=1 "
+                    "optimizer.name=sgd optimizer.weight_decay=0 parallel.flush_every=4"}};
     static const char *const statistics[] = {"bn1.running_mean", "layer4.1.bn2.running_var"};
     double *one[2];
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-        char words[200];
+        char words[300];
         snprintf(words, sizeof words, "optimizer.learning_rate=0 checkpoint.every=4 %s",
                  runs[i].words);
         train("averaged", runs[i].ranks, networks[2], words);
@@ -302,9 +321,12 @@ TEST(what_they_do_not_have)
                    "its size would depend on the layout");
     assert_refused(networks[0], "model.num_attention_heads=2", "model.num_attention_heads");
     assert_refused(networks[2],
-                   "parallel.data=2 parallel.strategy=hogwild optimizer.name=sgd "
-                   "optimizer.weight_decay=0 precision.compute=fp32",
-                   "each rank's running statistics would follow its own samples");
+                   "parallel.data=2 parallel.strategy=parameter_server parallel.backup_workers=1",
+                   "statistics would follow samples whose gradients servers drop");
+    assert_refused(networks[2],
+                   "parallel.data=2 parallel.strategy=hogwild model.norm_sync=true "
+                   "optimizer.name=sgd optimizer.weight_decay=0",
+                   "have no statistics in common");
     assert_refused(networks[0], "data.sequence_length=2", "data.sequence_length");
 }
 

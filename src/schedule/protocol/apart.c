@@ -134,9 +134,9 @@ static const ech_meeting_row outer[] = {
 
 void ech_serial_average(const ech_config *config, ech_serial_element *of, int workers)
 {
-    double mean = 0;
+    double mean = 0, part = 1 / (double)workers; /* in the order of direct reduction */
     (void)config;
-    for (int r = 0; r < workers; r++) mean += of[r].weight / workers;
+    for (int r = 0; r < workers; r++) mean += part * of[r].weight;
     for (int r = 0; r < workers; r++) of[r].weight = mean;
 }
 

@@ -64,10 +64,18 @@ const ech_role *ech_protocol_role(const ech_plan *plan)
     return ech_layout_serves(plan->layout, plan->rank) ? &of->server : &of->worker;
 }
 
-uint64_t ech_protocol_stages(const ech_plan *plan)
+bool ech_protocol_averages(const ech_plan *plan, const ech_bucket *bucket)
+{
+    return bucket->commits && ech_protocol_of(plan->layout)->averages;
+}
+
+uint64_t ech_protocol_stages(const ech_plan *plan, const ech_bucket *bucket)
 {
     const ech_role *role = ech_protocol_role(plan);
+    bool own = ech_protocol_averages(plan, bucket);
+    const ech_bucket_stage *stage = own ? role->state_stage : role->stage;
     uint64_t stages = 0;
-    for (int i = 0; i < role->stages; i++) stages |= UINT64_C(1) << role->stage[i];
+    for (int i = 0; i < (own ? role->state_stages : role->stages); i++)
+        stages |= UINT64_C(1) << stage[i];
     return stages;
 }

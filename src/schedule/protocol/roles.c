@@ -51,6 +51,16 @@ int ech_frame_reduce_span(ech_framing *f)
     return folded;
 }
 
+const ech_bucket_stage ech_stages_of_own_states[2] = {ECH_BUCKET_WRITE, ECH_BUCKET_UPDATE};
+
+/* The first turn's partials have been committed, so their value holds the exchanged data. */
+int ech_frame_average(ech_framing *f, ech_step_kind kind, int bucket, int version, int after)
+{
+    int step = ech_frame_add(f, kind, 0, bucket, after);
+    f->list->step.at[step].version = version;
+    return step;
+}
+
 void ech_frame_clip(ech_framing *f, int turn)
 {
     ech_frame_add(f, ECH_STEP_NORM_SUM, turn, -1, -1);
@@ -163,9 +173,10 @@ void ech_protocol_shares_by_zero(const ech_plan *plan, ech_bucket *bucket, bool 
 
 void ech_protocol_shares_by_servers(const ech_plan *plan, ech_bucket *bucket, bool members)
 {
+    bool serves = ech_layout_serves(plan->layout, plan->rank);
     (void)members;
-    bucket->of_states.whose = ECH_WHOSE_SERVERS;
-    if (!ech_layout_serves(plan->layout, plan->rank)) return;
+    if (serves || !ech_protocol_averages(plan, bucket)) bucket->of_states.whose = ECH_WHOSE_SERVERS;
+    if (!serves) return;
     bucket->of_weights.whose = bucket->of_gradients.whose = ECH_WHOSE_SERVERS;
 }
 

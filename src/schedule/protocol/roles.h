@@ -19,6 +19,12 @@
 
 #define ECH_STAGES(array) .stage = array, .stages = sizeof array / sizeof *array
 
+/* The stages of layer states that workers commit by themselves (ech_protocol.averages). */
+#define ECH_OWN_STATES .state_stage = ech_stages_of_own_states, .state_stages = 2
+extern const ech_bucket_stage ech_stages_of_own_states[2];
+/* Adds a step of the mean at the list's end, of the bucket's states at that version. */
+int ech_frame_average(ech_framing *f, ech_step_kind kind, int bucket, int version, int after);
+
 /* A list whose turns are training steps; each begins with its token count and needs nothing
  * else. */
 #define ECH_COUNTED_TURNS                                                                          \

@@ -29,7 +29,7 @@ static void touch_weights(ech_accessor *a, bool write)
 {
     int masters = ech_plan_masters(a->plan, a->step->index);
     if (masters >= 0) ech_access_value(a, masters, write);
-    ech_access_weights(a, a->step->index, 0, write);
+    ech_access_weights(a, a->step->index, a->step->version, write);
 }
 
 /* Adds a value for `times` times the bucket's elements. */
@@ -61,9 +61,13 @@ static void find_uses(const ech_plan *plan, const ech_step *step, use uses[ECH_M
     }
 }
 
+/* In a train list the value has held the first turn's partials (ech_frame_average). */
 static void touch_difference(ech_accessor *a)
 {
-    touch_new(a, 1);
+    if (*ech_access_summed(a, a->step->index) < 0)
+        touch_new(a, 1);
+    else
+        ech_access_sum(a, true);
     touch_state(a, ECH_STATE_ANCHOR, false);
     touch_weights(a, false);
 }
