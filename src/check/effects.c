@@ -77,7 +77,12 @@ void ech_turns_begin(const ech_turns *t, ech_bucket_state *b)
 {
     bool pushed = ech_protocol_promise_of(t->plan)->adds == ECH_ADDS_PUSH;
     bool serves = ech_layout_serves(t->plan->layout, t->plan->rank);
+    bool over = b->now.turn == t->list->turns || !b->promise.due;
     if (serves && !pushed && b->now.turn < t->list->turns) b->now.has = F(WRITTEN);
+    if (!b->promise.averages || b->mean || !over) return;
+    b->promise = ech_promise_of_mean(t->plan);
+    b->mean = true;
+    b->now = (ech_course){.has = serves ? F(WRITTEN) : 0, .step = b->now.step};
 }
 
 /* Ends the path of the gradients: they have left for the host, or the turn has ended. */
@@ -87,7 +92,7 @@ static void end_turn(const ech_turns *t, ech_bucket_state *b)
     b->summed = b->sum = 0;
     b->now = (ech_course){.turn = b->now.turn + 1, .step = b->now.step};
     ech_turns_begin(t, b);
-    if (b->now.turn >= t->list->turns || !b->written_in[b->now.turn]) return;
+    if (b->mean || b->now.turn >= t->list->turns || !b->written_in[b->now.turn]) return;
     b->now.has = F(WRITTEN);
     b->now.step = b->written_in[b->now.turn] - 1;
 }
@@ -304,6 +309,7 @@ static bool is_meeting(const ech_turns *t, const ech_step *step)
 {
     const ech_protocol_promise *of = ech_protocol_promise_of(t->plan);
     if (of->meets != ECH_MEETS_LIST || step->kind != of->spread) return false;
+    if (t->bucket[step->index].promise.averages) return false;
     return ech_step_gathers(step) ? step->group == ECH_GROUP_SERVED
                                   : t->bucket[step->index].now.turn == t->list->turns;
 }
@@ -322,7 +328,8 @@ ech_status ech_turns_take(ech_turns *t, int s)
     int buckets = (int)t->plan->bucket.n;
     if (step->kind == ECH_STEP_READ_UPDATE) t->read = s;
     if (step->kind == ECH_STEP_SERVE)
-        for (int b = 0; b < buckets; b++) ECH_TRY(serve(t, s, b, &t->bucket[b].now));
+        for (int b = 0; b < buckets; b++)
+            if (!t->bucket[b].mean) ECH_TRY(serve(t, s, b, &t->bucket[b].now));
     if (step->kind == ECH_STEP_CLIP)
         for (int b = 0; b < buckets; b++) ECH_TRY(clip(t, s, b, &t->bucket[b]));
     if (!ech_step_has_bucket(step) || ech_step_brings_weights(step)) return ECH_OK;
@@ -344,6 +351,7 @@ ech_status ech_turns_end(const ech_turns *t)
     for (size_t i = 0; i < t->plan->bucket.n; i++) {
         const ech_bucket_state *b = &t->bucket[i];
         int left = (b->left[0] > 0) + (b->left[1] > 0);
+        if (b->mean && b->now.turn == 1 && !left) continue;
         if (b->promise.frozen && !b->now.has) continue;
         if (b->now.turn == t->list->turns && !b->now.has && !left && b->met == meets) continue;
         return ech_list_reject(t->plan, t->list, (int)t->list->step.n - 1,

@@ -10,9 +10,10 @@
 #define F(name) (ech_facts) ECH_FACT_##name
 
 static const ech_protocol_promise promises[ECH_PROTOCOLS] = {
-#define X(protocol, adds, updates, norms, update, spread, meets)                                   \
-    [ECH_PROTOCOL_##protocol] = {ECH_ADDS_##adds,   ECH_UPDATES_##updates, ECH_NORMS_##norms,      \
-                                 ECH_STEP_##update, ECH_STEP_##spread,     ECH_MEETS_##meets},
+#define X(protocol, adds, updates, norms, update, spread, meets, states)                           \
+    [ECH_PROTOCOL_##protocol] = {ECH_ADDS_##adds,    ECH_UPDATES_##updates, ECH_NORMS_##norms,     \
+                                 ECH_STEP_##update,  ECH_STEP_##spread,     ECH_MEETS_##meets,     \
+                                 ECH_STATES_##states},
 #include "check/promises.def"
 };
 enum {
@@ -140,11 +141,11 @@ static bool has_others(const ech_plan *plan, ech_layout_group group)
 static bool shares(const ech_plan *plan, const ech_promise *p)
 {
     const ech_protocol_promise *of = ech_protocol_promise_of(plan);
-    if (of->updates == ECH_UPDATES_SERVER) return true;
-    bool parts =
-        of->updates == ECH_UPDATES_SHARE || (of->updates == ECH_UPDATES_ZERO && plan->zero > 0);
+    if (of->updates == ECH_UPDATES_SERVER)
+        return !p->averages || ech_layout_serves(plan->layout, plan->rank);
+    bool by_zero = of->updates == ECH_UPDATES_ZERO && plan->zero > 0 && !p->commits;
     if (p->frozen && plan->zero < 3) return false;
-    return parts && has_others(plan, p->group) && !p->commits;
+    return (of->updates == ECH_UPDATES_SHARE || by_zero) && has_others(plan, p->group);
 }
 
 /* The plan's description of the bucket is what steps work on. A scatter leaves each rank its own of
@@ -163,7 +164,8 @@ static ech_status check_extent(const ech_plan *plan, int index, const ech_promis
     const char *wrong = NULL;
     if (bucket->shard != part || bucket->own != owner * part)
         wrong = "has another shard";
-    else if (n != (served ? 0 : wanted) || (n && first != (p->shares ? bucket->own : 0)))
+    else if (n != (served && !p->averages ? 0 : wanted) ||
+             (n && first != (p->shares ? bucket->own : 0)))
         wrong = "updates other elements";
     else if (kept < bucket->elements && !serves && !(p->shares && plan->zero > 2))
         wrong = "keeps fewer weights";
@@ -224,6 +226,30 @@ static ech_promise of_meeting(const ech_plan *plan, ech_list_kind kind)
     return out;
 }
 
+/* Layer states of a worker: it commits its own partials. Servers have no part in turns. */
+static void promise_own(const ech_plan *plan, ech_promise *out)
+{
+    bool serves = ech_layout_serves(plan->layout, plan->rank);
+    out->due = serves ? 0 : F(WRITTEN) | F(CLIP) | F(UPDATE);
+    out->update = ECH_STEP_UPDATE;
+}
+
+ech_promise ech_promise_of_mean(const ech_plan *plan)
+{
+    const ech_protocol_promise *of = ech_protocol_promise_of(plan);
+    bool by_servers = of->updates == ECH_UPDATES_SERVER;
+    ech_promise out = {.group = by_servers ? ECH_GROUP_SERVED : ECH_GROUP_REPLICAS,
+                       .update = ECH_STEP_OUTER_UPDATE,
+                       .spread = of->spread,
+                       .commits = true,
+                       .averages = true,
+                       .shares = ech_layout_serves(plan->layout, plan->rank)};
+    out.due = F(WRITTEN) | (by_servers ? F(WHOLE) : 0);
+    if (has_others(plan, out.group)) out.due |= F(SUM);
+    if (!ech_promise_is_served(plan)) out.due |= F(UPDATE);
+    return out;
+}
+
 ech_status ech_promise_find(const ech_plan *plan, const ech_list *list, int index, ech_promise *out)
 {
     const ech_bucket *bucket = &plan->bucket.at[index];
@@ -240,11 +266,13 @@ ech_status ech_promise_find(const ech_plan *plan, const ech_list *list, int inde
                          .spread = ech_protocol_promise_of(plan)->spread,
                          .commits = plan->model->param.at[first].commit != NULL,
                          .frozen = frozen};
+    out->averages = out->commits && ech_protocol_promise_of(plan)->states == ECH_STATES_MEAN;
     bool host = plan->states != ECH_SPACE_DEVICE && !out->commits;
     if (host) out->update = ECH_STEP_UPDATE_ON_HOST;
     out->shares = shares(plan, out);
     find_rounds(plan, bucket, host, out);
     if (!frozen) out->due = of_gradients(plan, bucket, out) | of_weights(plan, bucket, host, out);
+    if (out->averages) promise_own(plan, out);
     ECH_TRY(check_group(plan, index));
     return check_extent(plan, index, out);
 }
@@ -299,7 +327,11 @@ ech_status ech_check_shares(const ech_plan *const *plans, int n)
             int size = ech_layout_members(layout, plan->model, plan->rank, group, members);
             /* the first member checks for its group, if it has a plan */
             if (size == 0 || (n == layout->world && members[0] != plan->rank)) continue;
-            ECH_TRY(check_shares(plans, n, plan, members, size, b, false));
+            int param = plan->bucket_param.at[plan->bucket.at[b].first_param];
+            bool own = plan->model->param.at[param].commit &&
+                       ech_protocol_promise_of(plan)->states == ECH_STATES_MEAN;
+            /* workers update all of their own, and servers shards of the mean */
+            if (!own) ECH_TRY(check_shares(plans, n, plan, members, size, b, false));
             ECH_TRY(check_shares(plans, n, plan, members, size, b, true));
         }
     return ECH_OK;

@@ -30,6 +30,7 @@ typedef struct ech_protocol_promise {
     enum { ECH_NORMS_SUM, ECH_NORMS_SENDER } norms;
     ech_step_kind update, spread;
     enum { ECH_MEETS_TURN, ECH_MEETS_LIST } meets;
+    enum { ECH_STATES_SUM, ECH_STATES_MEAN } states;
 } ech_protocol_promise;
 const ech_protocol_promise *ech_protocol_promise_of(const ech_plan *plan);
 /* True if servers update the rank's weights. */
@@ -44,7 +45,10 @@ typedef struct ech_promise {
     bool commits;                       /* its parameters are layer states */
     bool frozen;                        /* no steps work on it */
     bool shares;                        /* each member of its group updates a part */
+    bool averages; /* layer states that differ between workers; the list's end is their mean */
 } ech_promise;
+/* The promise for such states at the list's end. */
+ech_promise ech_promise_of_mean(const ech_plan *plan);
 /* Errors: the bucket's group is not the set of ranks that add to its parameters; its shard, or the
  * part that the rank updates or stores, differs from the promise. */
 ech_status ech_promise_find(const ech_plan *plan, const ech_list *list, int bucket,
@@ -80,6 +84,7 @@ typedef struct ech_bucket_state {
     } * of;     /* [micro-batches] of the turn */
     int summed; /* number of micro-batches summed */
     bool met;   /* other ranks' updates of the whole list have arrived */
+    bool mean;  /* its turns are over: the promise is the one of the list's end */
 } ech_bucket_state;
 
 typedef struct ech_turns {

@@ -130,14 +130,20 @@ static ech_status check_instance(shelf *v, int s, const ech_access *access)
                            version);
 }
 
-/* A step accesses its version of weights, STASH also the next; only UPDATE, STASH and
- * GATHER_WEIGHTS write, and only their bucket's. */
+/* At a list's end the mean of workers' layer states is one more version of these. */
+static bool averages(const ech_step *step)
+{
+    return step->kind == ECH_STEP_OUTER_UPDATE;
+}
+
+/* A step accesses its version of weights, STASH also the next; only UPDATE, STASH, GATHER_WEIGHTS
+ * and the mean of layer states write, and only their bucket's. */
 static ech_status check_accesses(shelf *v, int s)
 {
     const ech_step *step = &v->list->step.at[s];
     bool copies = ech_step_params(step) == ECH_PARAMS_COPY;
     bool writes = copies || ech_step_params(step) == ECH_PARAMS_UPDATE ||
-                  ech_step_params(step) == ECH_PARAMS_GATHER;
+                  ech_step_params(step) == ECH_PARAMS_GATHER || averages(step);
     for (int i = 0; i < step->accesses; i++) {
         const ech_access *access = &v->list->access.at[step->first_access + i];
         const ech_value *value = ech_plan_value(v->plan, v->list, access->value);
@@ -262,8 +268,9 @@ static ech_status check_step(shelf *v, int s)
         return update(v, s);
     case ECH_PARAMS_GATHER:
         return gather(v, s);
-    case ECH_PARAMS_NOTHING:
     case ECH_PARAMS_GRADIENTS:
+        return averages(step) ? update(v, s) : ECH_OK;
+    case ECH_PARAMS_NOTHING:
         break;
     }
     return ECH_OK;

@@ -78,6 +78,12 @@ static ech_status check_central(window_check *c, int s)
 
 /* ---- lock-free ---- */
 
+/* Buckets with weights in the window. */
+static int shared_by_all(const window_check *c)
+{
+    return ech_plan_shared(c->plan, (int)c->plan->bucket.n);
+}
+
 static int last_meeting(const window_check *c)
 {
     return c->clusters > 1 ? 3 : 2;
@@ -87,7 +93,7 @@ static ech_status meet(window_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     int before = c->meetings ? c->last_add : c->last_offer;
-    int wanted = (int)c->plan->bucket.n;
+    int wanted = shared_by_all(c);
     if (c->meetings == 2 && c->leads && c->last_relay >= 0) before = c->last_relay;
     if (c->meetings == last_meeting(c) || (c->meetings == 0 && c->offered != wanted))
         return ech_list_reject(c->plan, c->list, s, "comes when %d of %d buckets are offered",
@@ -159,7 +165,7 @@ static ech_status pass_token(window_check *c, int s)
         return ech_list_reject(c->plan, c->list, s,
                                sends ? "sends a token that is not here" : "makes two tokens");
     if (sends &&
-        (c->relays != (int)c->plan->bucket.n || !knows(c, step, ECH_LANE_COMPUTE, c->last_relay)))
+        (c->relays != shared_by_all(c) || !knows(c, step, ECH_LANE_COMPUTE, c->last_relay)))
         return ech_list_reject(c->plan, c->list, s, "does not wait for what is relayed");
     c->has_token = !sends;
     c->relays = 0;
@@ -177,7 +183,9 @@ static ech_status relay(window_check *c, int s)
     bool drains = ech_step_relays_last(c->plan, c->list, step);
     if (!c->has_token || !known)
         return ech_list_reject(c->plan, c->list, s, "does not have the token");
-    if (step->index != c->relays || step->count != c->visit || step->count >= all_visits(c))
+    bool shared = !c->plan->bucket.at[step->index].commits;
+    if (!shared || ech_plan_shared(c->plan, step->index) != c->relays || step->count != c->visit ||
+        step->count >= all_visits(c))
         return ech_list_reject(c->plan, c->list, s, "is not of bucket %d and visit %d", c->relays,
                                c->visit);
     if (c->meetings != (drains ? 2 : 1) || (drains && !knows(c, step, ECH_LANE_REDUCE, c->meeting)))
@@ -218,7 +226,7 @@ static ech_status check_lock_free(window_check *c, int s)
     if (!has_relayed(c))
         return ech_list_reject(c->plan, c->list, s, "comes before the token's visit %d", c->visit);
     c->ended = c->met >= 0 && knows(c, step, ECH_LANE_REDUCE, c->met);
-    if (c->ended && c->pulled == (int)c->plan->bucket.n) return ECH_OK;
+    if (c->ended && c->pulled == shared_by_all(c)) return ECH_OK;
     return ech_list_reject(c->plan, c->list, s, "comes before all ranks have pulled all weights");
 }
 

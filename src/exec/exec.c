@@ -300,7 +300,7 @@ ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out)
     exec->comm = setup->comm;
     exec->workers = 1;
     exec->replicas = 1;
-    if (setup->plan->layout->sums == ECH_SUMS_REPLICA)
+    if (setup->plan->layout->sums != ECH_SUMS_ALL)
         ech_exec_set_replica(exec, setup->plan->layout->replicas[0],
                              setup->plan->layout->coordinates[setup->plan->rank].data);
     exec->curve = ech_curve_of(setup->config);

@@ -246,7 +246,8 @@ const int64_t *ech_exec_clocks(const ech_exec *exec);
  * step's, divided by the number of workers. */
 void ech_exec_set_workers(ech_exec *exec, int workers);
 /* Layer states follow the samples of this replica alone, of so many. Ranks of diverging replicas
- * begin so; a single rank that stands for each of them in turn must say which. */
+ * and workers that push begin so. A single rank that stands for each of them in turn must say
+ * which. */
 void ech_exec_set_replica(ech_exec *exec, int replicas, int replica);
 
 /* All factors of a step's bucket in the running list, for steps of compressed gradients except

@@ -5,10 +5,11 @@
  * at the replicas' last synchronization:
  *
  *     DIFFERENCE    d = a - w; REDUCE_GRADS sums d over replicas
- *     OUTER_UPDATE  the rows of the protocol (ech_protocol.outer), on w, a, d and an outer momentum
+ *     OUTER_UPDATE  the protocol's (ech_protocol.outer), on w, a, d and an outer momentum
  *     EXCHANGE      w, a = a, w, where replicas continue from weights of their own
  *
- * A bucket of layer states has no anchor: d = w / replicas, and w becomes the sum.
+ * All three are rows of tensor sums (ech_protocol_meeting). A bucket of layer states has no anchor,
+ * and other rows: d = w / replicas, and w becomes the sum.
  *
  * Averaging with the neighbours in a ring (Lian et al. 2017, arXiv:1705.09056):
  *
@@ -19,17 +20,18 @@
 #include "schedule/operands.h"
 #include "schedule/states.h"
 
-/* All elements of a bucket, in the order of memory. */
+/* All elements of a bucket, in the order of memory; on a server its shard. */
 static ech_tensor flat(const ech_exec *exec, int bucket, ech_dtype dtype, void *data)
 {
-    return ech_tensor_2d(data, dtype, 1, exec->plan->bucket.at[bucket].elements);
+    return ech_tensor_2d(data, dtype, 1, ech_bucket_kept(&exec->plan->bucket.at[bucket]));
 }
 
+/* Without data: the bucket has no such state. */
 static ech_tensor state_of(const ech_exec *exec, int bucket, ech_state_role role)
 {
     const ech_plan *plan = exec->plan;
-    return flat(exec, bucket, plan->types.wide,
-                ech_exec_look(exec, ech_plan_bucket_state_of(plan, bucket, role)));
+    int value = ech_plan_bucket_state_of(plan, bucket, role);
+    return flat(exec, bucket, plan->types.wide, value < 0 ? NULL : ech_exec_look(exec, value));
 }
 
 /* The tensor that UPDATE works on: masters, or the weights themselves. */
@@ -41,10 +43,23 @@ static ech_tensor in_full(const ech_exec *exec, int bucket)
     return flat(exec, bucket, plan->types.wide, ech_exec_look(exec, value));
 }
 
-/* y = alpha x + beta y */
+/* y = alpha x + beta y, where beta is 0 if one of the two has the type of layer states' sums and
+ * the other does not. */
 static void add(ech_exec *exec, const ech_tensor *x, double alpha, double beta, const ech_tensor *y)
 {
-    exec->plan->kernels->scaled_sum(exec->context, x, alpha, beta, 0, NULL, NULL, y);
+    const ech_kernels *kernels = exec->plan->kernels;
+    const ech_update always = {0};
+    ech_tensor from = ech_tensor_view(x->data, x->dtype, 1, &x->shape[1]);
+    ech_tensor to = ech_tensor_view(y->data, y->dtype, 1, &y->shape[1]);
+    if (x->dtype == y->dtype) {
+        kernels->scaled_sum(exec->context, x, alpha, beta, 0, NULL, NULL, y);
+        return;
+    }
+    ECH_ASSERT(beta == 0 && (y->dtype == ECH_F64 || alpha == 1));
+    if (y->dtype == ECH_F64)
+        kernels->batch_norm_partial(exec->context, x, alpha, false, &to);
+    else
+        kernels->batch_norm_commit(exec->context, &from, 1, &always, &to);
 }
 
 static void copy(ech_exec *exec, const ech_tensor *from, const ech_tensor *to)
@@ -53,11 +68,10 @@ static void copy(ech_exec *exec, const ech_tensor *from, const ech_tensor *to)
                        ech_tensor_bytes(from));
 }
 
-/* The exchanged data: differences, or the weights of the first neighbour. */
-static ech_tensor differences(ech_exec *exec, const ech_step *step)
+/* The exchanged data. */
+static ech_tensor exchanged(ech_exec *exec, const ech_step *step, ech_dtype dtype)
 {
-    char *data = ech_exec_used(exec, step, ECH_USE_SUM, 0);
-    return flat(exec, step->index, exec->plan->types.wide, data);
+    return flat(exec, step->index, dtype, ech_exec_used(exec, step, ECH_USE_SUM, 0));
 }
 
 /* The step must have declared the value that it works on; -1: none. */
@@ -72,52 +86,43 @@ static void expect_weights(const ech_exec *exec, const ech_step *step)
     expect(exec, step, ech_plan_weights(exec->plan, step->index, 0));
 }
 
-static void expect_all(const ech_exec *exec, const ech_step *step)
+static ech_tensor expect_state(const ech_exec *exec, const ech_step *step, ech_state_role role)
 {
-    expect(exec, step, ech_plan_bucket_state_of(exec->plan, step->index, ECH_STATE_ANCHOR));
-    expect_weights(exec, step);
+    expect(exec, step, ech_plan_bucket_state_of(exec->plan, step->index, role));
+    return state_of(exec, step->index, role);
 }
 
-/* Layer states as one row of numbers, and their partials, which have the type of sums. */
-static ech_tensor partials(ech_exec *exec, const ech_step *step)
+/* Without data: the run lacks it. */
+static ech_tensor tensor_of(ech_exec *exec, const ech_step *step, ech_meeting_tensor tensor)
 {
-    int64_t size[] = {exec->plan->bucket.at[step->index].elements};
-    return ech_tensor_view(ech_exec_used(exec, step, ECH_USE_SUM, 0), ECH_F64, 1, size);
-}
-
-static void divide_states(ech_exec *exec, const ech_step *step)
-{
-    ech_tensor d = partials(exec, step), w = in_full(exec, step->index);
-    double share = 1 / (double)exec->plan->layout->replicas[0];
-    exec->plan->kernels->batch_norm_partial(exec->context, &w, share, false, &d);
-}
-
-/* The mean replaces the states. */
-static void average_states(ech_exec *exec, const ech_step *step)
-{
-    const ech_update always = {0};
-    ech_tensor d = partials(exec, step), w = in_full(exec, step->index);
-    ech_tensor states = ech_tensor_view(w.data, w.dtype, 1, d.shape);
-    exec->plan->kernels->batch_norm_commit(exec->context, &d, 1, &always, &states);
-}
-
-static bool has_states(const ech_exec *exec, const ech_step *step)
-{
-    return exec->plan->bucket.at[step->index].commits;
-}
-
-ech_status ech_handle_DIFFERENCE(ech_exec *exec, const ech_step *step)
-{
-    expect_all(exec, step);
-    if (has_states(exec, step)) {
-        divide_states(exec, step);
-        return ECH_OK;
+    switch (tensor) {
+    case ECH_MEETING_SUM:
+        return exchanged(exec, step, exec->plan->bucket.at[step->index].dtype);
+    case ECH_MEETING_ANCHOR:
+        return expect_state(exec, step, ECH_STATE_ANCHOR);
+    case ECH_MEETING_MOMENTUM:
+        return expect_state(exec, step, ECH_STATE_OUTER_MOMENTUM);
+    case ECH_MEETING_WEIGHTS:
+        expect_weights(exec, step);
+        return in_full(exec, step->index);
+    case ECH_MEETING_TENSORS:
+        break;
     }
-    ech_tensor d = differences(exec, step), w = in_full(exec, step->index);
-    ech_tensor anchor = state_of(exec, step->index, ECH_STATE_ANCHOR);
-    add(exec, &anchor, 1, 0, &d);
-    add(exec, &w, -1, 1, &d);
-    return ECH_OK;
+    return (ech_tensor){0};
+}
+
+/* The rows of the step (schedule/protocol), in order. */
+static void run_rows(ech_exec *exec, const ech_step *step)
+{
+    const ech_meeting meeting = ech_protocol_meeting(exec->plan, step);
+    int replicas = exec->plan->layout->replicas[0];
+    for (int i = 0; i < meeting.rows; i++) {
+        const ech_meeting_row *row = &meeting.row[i];
+        double keep = row->keep ? row->keep(exec->config, replicas) : 0;
+        ech_tensor from = tensor_of(exec, step, row->from), to = tensor_of(exec, step, row->to);
+        if (!from.data || !to.data) continue;
+        add(exec, &from, row->by(exec->config, replicas), keep, &to);
+    }
 }
 
 static void round_weights(ech_exec *exec, const ech_step *step)
@@ -127,52 +132,32 @@ static void round_weights(ech_exec *exec, const ech_step *step)
     for (int i = 0; i < n; i++) ech_exec_round_weights(exec, params[i], 0);
 }
 
-/* The rows of the step (schedule/protocol), in order. */
-static void run_rows(ech_exec *exec, const ech_step *step)
+ech_status ech_handle_DIFFERENCE(ech_exec *exec, const ech_step *step)
 {
-    const ech_meeting meeting = ech_protocol_meeting(exec->plan, step->kind);
-    int momentum = ech_plan_bucket_state_of(exec->plan, step->index, ECH_STATE_OUTER_MOMENTUM);
-    int replicas = exec->plan->layout->replicas[0];
-    expect_all(exec, step);
-    expect(exec, step, momentum);
-    ech_tensor tensor[ECH_MEETING_TENSORS] = {[ECH_MEETING_SUM] = differences(exec, step),
-                                              [ECH_MEETING_ANCHOR] =
-                                                  state_of(exec, step->index, ECH_STATE_ANCHOR),
-                                              [ECH_MEETING_WEIGHTS] = in_full(exec, step->index)};
-    if (momentum >= 0)
-        tensor[ECH_MEETING_MOMENTUM] = state_of(exec, step->index, ECH_STATE_OUTER_MOMENTUM);
-    for (int i = 0; i < meeting.rows; i++) {
-        const ech_meeting_row *row = &meeting.row[i];
-        double keep = row->keep ? row->keep(exec->config, replicas) : 0;
-        if (!tensor[row->from].data || !tensor[row->to].data) continue;
-        add(exec, &tensor[row->from], row->by(exec->config, replicas), keep, &tensor[row->to]);
-    }
-    round_weights(exec, step);
+    run_rows(exec, step);
+    return ECH_OK;
 }
 
 ech_status ech_handle_OUTER_UPDATE(ech_exec *exec, const ech_step *step)
 {
-    if (has_states(exec, step)) {
-        expect_all(exec, step);
-        average_states(exec, step);
-    } else {
-        run_rows(exec, step);
-    }
+    run_rows(exec, step);
+    round_weights(exec, step);
     return ECH_OK;
 }
 
 ech_status ech_handle_EXCHANGE(ech_exec *exec, const ech_step *step)
 {
     run_rows(exec, step);
+    round_weights(exec, step);
     return ECH_OK;
 }
 
 void ech_exec_begin_apart(ech_exec *exec)
 {
-    bool apart = exec->plan->list[ECH_LIST_SYNC].step.n > 0;
-    for (int b = 0; b < (int)exec->plan->bucket.n && apart; b++) {
-        if (exec->plan->bucket.at[b].frozen || exec->plan->bucket.at[b].commits) continue;
-        ech_tensor w = in_full(exec, b), anchor = state_of(exec, b, ECH_STATE_ANCHOR);
+    for (int b = 0; b < (int)exec->plan->bucket.n; b++) {
+        ech_tensor anchor = state_of(exec, b, ECH_STATE_ANCHOR);
+        if (!anchor.data) continue;
+        ech_tensor w = in_full(exec, b);
         copy(exec, &w, &anchor);
     }
 }
@@ -195,7 +180,8 @@ ECH_HANDLE_BY(NEIGHBOURS, shift)
 ech_status ech_handle_MIX(ech_exec *exec, const ech_step *step)
 {
     expect_weights(exec, step);
-    ech_tensor before = differences(exec, step), w = in_full(exec, step->index), second = before;
+    ech_tensor before = exchanged(exec, step, exec->plan->types.wide), second = before;
+    ech_tensor w = in_full(exec, step->index);
     second.data = (char *)before.data + ech_tensor_bytes(&before);
     add(exec, &before, 1.0 / 3, 1.0 / 3, &w);
     add(exec, &second, 1.0 / 3, 1, &w);

@@ -185,7 +185,8 @@ ech_status ech_handle_RELAY(ech_exec *exec, const ech_step *step)
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     int clusters = exec->plan->schedule->ring.clusters;
     int64_t *token = (int64_t *)ech_exec_touch(exec, exec->plan->token);
-    int64_t before = (int64_t)step->count * (int64_t)exec->plan->bucket.n + step->index;
+    int64_t before = (int64_t)step->count * ech_plan_shared(exec->plan, (int)exec->plan->bucket.n) +
+                     ech_plan_shared(exec->plan, step->index);
     double beta = part_passed_on(clusters), lambda = 1 - pow(beta, clusters - 1);
     ech_tensor own = flat(bucket, common_of(exec, step, own_cluster(exec)));
     ech_tensor next = flat(bucket, common_of(exec, step, (own_cluster(exec) + 1) % clusters));

@@ -196,7 +196,7 @@ static int64_t begin_of_shard(const ech_plan *plan, const ech_bucket *bucket, in
  * `members`. */
 static void place(const ech_plan *plan, ech_bucket *bucket, int members)
 {
-    bool alone = bucket->commits || (bucket->frozen && plan->zero < 3); /* there is no update */
+    bool alone = bucket->frozen && plan->zero < 3; /* there is no update */
     ech_protocol_of(plan->layout)->share(plan, bucket, members > 1 && !alone);
     if (!bucket->commits && !bucket->frozen) bucket->of_states.where = plan->states;
     if (bucket->of_states.where != ECH_SPACE_DEVICE) bucket->of_gradients.where = ECH_SPACE_HOST;

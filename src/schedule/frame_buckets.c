@@ -49,7 +49,7 @@ void ech_frame_await_leave(ech_framing *f, size_t s)
 
 static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
 {
-    ech_bucket_way way = {.stages = ech_protocol_stages(plan),
+    ech_bucket_way way = {.stages = ech_protocol_stages(plan, bucket),
                           .shared = ech_frame_is_shared(plan, bucket->group),
                           .sharded = ech_bucket_is_sharded(bucket),
                           .each = ech_bucket_scatters_each(bucket),

@@ -6,7 +6,7 @@
 #include "schedule/protocol/protocol.h"
 
 /* A rank with a shard of a master rounds it, into each slot. Each rank draws offloaded whole
- * weights itself. */
+ * weights itself, and each worker layer states of its own. */
 static void plan_init(ech_plan *plan, ech_list *list)
 {
     int init = ech_list_add(list, ECH_STEP_INIT);
@@ -14,6 +14,7 @@ static void plan_init(ech_plan *plan, ech_list *list)
         const ech_bucket *bucket = &plan->bucket.at[i / plan->versions];
         if (i % plan->versions >= bucket->versions) continue;
         if (!ech_bucket_is_sharded(bucket) || ech_bucket_is_brought(bucket)) continue;
+        if (ech_protocol_averages(plan, bucket)) continue;
         ech_joining joining = ech_protocol_of(plan->layout)->joining(bucket);
         int gather = ech_list_add(list, joining.kind);
         list->step.at[gather].index = i / plan->versions;

@@ -104,6 +104,14 @@ static inline int ech_plan_common(const ech_plan *plan, int bucket, int cluster)
 {
     return plan->common + bucket + cluster * (int)plan->bucket.n;
 }
+/* The number of buckets before `bucket` whose weights are shared. Layer states are each rank's
+ * own. */
+static inline int ech_plan_shared(const ech_plan *plan, int bucket)
+{
+    int shared = 0;
+    for (int b = 0; b < bucket; b++) shared += !plan->bucket.at[b].commits;
+    return shared;
+}
 /* True if a PULL copies only the rows that the samples of one turn read: the turn whose number is
  * the step's version. */
 bool ech_step_pulls_rows(const ech_plan *plan, const ech_step *step);

@@ -59,7 +59,7 @@ static ech_config *config_of(const char *name, const char *network, const char *
 static const struct {
     int ranks;
     const char *words;
-    bool resumes;
+    bool resumes; /* the run has states to compare; sgd without momentum has none */
 } layouts[] = {
     {2, "parallel.data=2 optimizer.name=sgd optimizer.momentum=0.9", true},
     {3, "parallel.data=3 parallel.zero=1", true},
@@ -88,6 +88,21 @@ static const struct {
     {4, "parallel.pipeline=2 parallel.data=2 parallel.strategy=diloco parallel.sync_every=2", true},
     {3, "parallel.data=3 parallel.strategy=gossip parallel.sync_every=2", true},
     {2, "parallel.data=2 parallel.strategy=easgd parallel.sync_every=2", true},
+    {3, "parallel.strategy=parameter_server", true},
+    {5, "parallel.strategy=parameter_server parallel.servers=2 parallel.reduction=direct", true},
+    {3, "parallel.data=3 parallel.strategy=central_storage", true},
+    {3, "parallel.strategy=asp parallel.flush_every=2", true},
+    {5, "parallel.strategy=ssp parallel.servers=2 parallel.staleness=1 parallel.flush_every=2",
+     true},
+    {3,
+     "parallel.data=3 parallel.strategy=hogwild optimizer.name=sgd optimizer.weight_decay=0 "
+     "parallel.flush_every=2",
+     false},
+    {4,
+     "parallel.data=4 parallel.strategy=hogwild_ring parallel.cluster_ranks=2 "
+     "optimizer.name=sgd optimizer.weight_decay=0 training.global_batch_size=16 "
+     "parallel.flush_every=2",
+     false},
 };
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
@@ -166,7 +181,9 @@ TEST(norms_count_updates)
     } cases[] = {{1, ""},
                  {2, "parallel.data=2 parallel.zero=3"},
                  {2, "parallel.pipeline=2"},
-                 {3, "parallel.stage_replicas=[2,1]"}};
+                 {3, "parallel.stage_replicas=[2,1]"},
+                 {4, "parallel.strategy=parameter_server parallel.servers=2"},
+                 {2, "parallel.data=2 parallel.strategy=central_storage"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         train("counts", cases[i].ranks, networks[2], cases[i].words);
         ech_safetensors *file = runs_open("counts", 4, runs_model);
@@ -189,20 +206,33 @@ TEST(norms_count_updates)
 }
 
 /* With constant weights, a running statistic is linear in the statistics of batches. So when
- * replicas that each follow their own samples meet, the mean is what one rank has. */
-TEST(replicas_average_running_statistics)
+ * replicas that each follow their own samples meet, the mean is what one rank has. The same holds
+ * at the end of a span of workers with equally many pushes. Synchronous servers and the window have
+ * the sums of all samples. */
+TEST(all_strategies_have_the_statistics_of_one_rank)
 {
-    static const char *const runs[] = {
-        "", "parallel.data=2 parallel.strategy=local_sgd parallel.sync_every=2",
-        "parallel.data=3 parallel.strategy=gossip parallel.sync_every=4",
-        "parallel.data=2 parallel.strategy=easgd parallel.sync_every=2"};
-    static const int ranks[] = {1, 2, 3, 2};
+    static const struct {
+        int ranks;
+        const char *words;
+    } runs[] = {{1, ""},
+                {2, "parallel.data=2 parallel.strategy=local_sgd parallel.sync_every=2"},
+                {3, "parallel.data=3 parallel.strategy=gossip parallel.sync_every=4"},
+                {2, "parallel.data=2 parallel.strategy=easgd parallel.sync_every=2"},
+                {4, "parallel.strategy=parameter_server parallel.servers=2"},
+                {3, "parallel.data=3 parallel.strategy=central_storage"},
+                {3, "parallel.strategy=asp parallel.flush_every=1"},
+                {5, "parallel.strategy=ssp parallel.servers=2 parallel.flush_every=2"},
+                {3, "parallel.data=3 parallel.strategy=hogwild optimizer.name=sgd "
+                    "optimizer.weight_decay=0 parallel.flush_every=2"},
+                {3, "parallel.data=3 parallel.strategy=hogwild_ring parallel.cluster_ranks=1 "
+                    "optimizer.name=sgd optimizer.weight_decay=0 parallel.flush_every=4"}};
     static const char *const statistics[] = {"bn1.running_mean", "layer4.1.bn2.running_var"};
     double *one[2];
-    for (int i = 0; i < 4; i++) {
-        char words[200];
-        snprintf(words, sizeof words, "optimizer.learning_rate=0 checkpoint.every=4 %s", runs[i]);
-        train("averaged", ranks[i], networks[2], words);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        char words[300];
+        snprintf(words, sizeof words, "optimizer.learning_rate=0 checkpoint.every=4 %s",
+                 runs[i].words);
+        train("averaged", runs[i].ranks, networks[2], words);
         ech_safetensors *file = runs_open("averaged", 4, runs_model);
         for (int k = 0; k < 2; k++) {
             int64_t n;
@@ -290,8 +320,13 @@ TEST(what_they_do_not_have)
     assert_refused(networks[2], "training.micro_batch_size=auto parallel.data=2",
                    "its size would depend on the layout");
     assert_refused(networks[0], "model.num_attention_heads=2", "model.num_attention_heads");
-    assert_refused(networks[2], "parallel.data=2 parallel.strategy=central_storage",
-                   "each rank would have its own running statistics");
+    assert_refused(networks[2],
+                   "parallel.data=2 parallel.strategy=parameter_server parallel.backup_workers=1",
+                   "statistics would follow samples whose gradients servers drop");
+    assert_refused(networks[2],
+                   "parallel.data=2 parallel.strategy=hogwild model.norm_sync=true "
+                   "optimizer.name=sgd optimizer.weight_decay=0",
+                   "have no statistics in common");
     assert_refused(networks[0], "data.sequence_length=2", "data.sequence_length");
 }
 

@@ -75,6 +75,8 @@ static const struct {
     {4, "parallel.data=2 parallel.pipeline=2 memory.recompute=full parallel.device=walled"},
     {2, "parallel.data=2 memory.recompute=selective memory.offload_activations=host"},
     {2, "parallel.data=2 memory.encode=fp10 memory.encode_norms=true"},
+    {3, "parallel.data=2 parallel.strategy=parameter_server"},
+    {2, "parallel.data=2 parallel.strategy=central_storage"},
 };
 enum { GRIDS = sizeof grids / sizeof *grids };
 
@@ -204,7 +206,7 @@ TEST(what_is_refused)
         {"parallel.data=2 parallel.pipeline=2 parallel.schedule=pipedream",
          "use a synchronous schedule"},
         {"parallel.stage_replicas=[2,1]", "equally many micro-batches"},
-        {"parallel.data=2 parallel.strategy=parameter_server", "running statistics"},
+        {"parallel.data=2 parallel.strategy=asp", "have no statistics in common"},
         {"parallel.data=auto", "would depend on the number of ranks"},
         {"parallel.data=2 training.micro_batch_size=auto", "its size would depend on the layout"},
     };

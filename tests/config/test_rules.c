@@ -504,9 +504,7 @@ static const trial trials[ECH_RULES] = {
                                            "memory.sequence_chunks=2"},
 #define VGG    "model.architecture=vgg training.micro_batch_size=2"
 #define RESNET "model.architecture=resnet training.micro_batch_size=2"
-    [ECH_RULE_central_batch_norm] = {CENTRAL " " RESNET, RESNET, CENTRAL},
-    [ECH_RULE_served_batch_norm] = {SERVED " " RESNET, RESNET, SERVED},
-    [ECH_RULE_lock_free_batch_norm] = {HOGWILD " " RESNET, RESNET, HOGWILD},
+    [ECH_RULE_backups_batch_norm] = {BACKUPS " " RESNET, RESNET, BACKUPS},
     [ECH_RULE_norm_of_micro_batch_open_micro_batch] = {"model.architecture=resnet", "", RESNET},
 #define SYNC "model.norm_sync=true parallel.data=2"
     [ECH_RULE_norm_sync_norm_groups] = {RESNET " " SYNC " model.norm_samples=2",
@@ -520,6 +518,9 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_norm_sync_asynchronous] = {RESNET " " SYNC " " SCHEDULE "pipedream",
                                          RESNET " " SCHEDULE "pipedream", RESNET " " SYNC},
     [ECH_RULE_norm_sync_apart] = {RESNET " " SYNC " " APART, RESNET " " APART, RESNET " " SYNC},
+    [ECH_RULE_norm_sync_pushes] = {RESNET " " SYNC " " PUSHES, RESNET " " PUSHES, RESNET " " SYNC},
+    [ECH_RULE_norm_sync_lock_free] = {RESNET " " SYNC " " HOGWILD, RESNET " " HOGWILD,
+                                      RESNET " " SYNC},
     [ECH_RULE_images_on_cuda] = {VGG " parallel.device=cuda", "parallel.device=cuda", VGG},
     [ECH_RULE_images_wide_stream] = {VGG " " WIDE_STREAM, WIDE_STREAM, VGG},
     [ECH_RULE_half_images_reversible] = {RESNET " model.reversible=true precision.compute=bf16",

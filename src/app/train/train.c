@@ -186,13 +186,22 @@ static bool is_withheld(const ech_readings *r, int turns)
     return false;
 }
 
+/* True if a span ends with the mean of all workers' layer states. */
+static bool averages(const ech_plan *plan)
+{
+    for (size_t b = 0; b < plan->bucket.n; b++)
+        if (ech_protocol_averages(plan, &plan->bucket.at[b])) return true;
+    return false;
+}
+
 /* The others go on without a worker of asp or ssp that dies, but for the first, which leads. A run
- * that repeats an order needs all. */
+ * that repeats an order, or averages layer states, needs all. */
 static void spare_workers(ech_trainer *t)
 {
     const ech_layout *layout = t->design->layout;
     const ech_device *device = ech_device_find(ech_config_name(t->config, "parallel.device"));
-    bool spares = ech_trainer_clocks(t) > 0 && !t->design->serves && device->is_immediate;
+    bool spares = ech_trainer_clocks(t) > 0 && !t->design->serves && device->is_immediate &&
+                  !averages(t->session.plan);
     if (spares) ech_comm_spare(t->comm, 1, ech_layout_workers(layout));
 }
 

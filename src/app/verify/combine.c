@@ -89,14 +89,19 @@ void ech_follower_token(ech_follower *f)
     ECH_FREED double *w = ech_calloc((size_t)n, sizeof *w);
     ECH_FREED double *had = ech_calloc((size_t)n, sizeof *had);
     double *sum = ech_follower_copy(f, ECH_COPY_SUM, 0);
-    for (int64_t i = 0; i < weights_of(f); i++) {
-        for (int c = 0; c < n; c++) {
-            had[c] = begun[i];
-            w[c] = begun[i] + ech_follower_copy(f, ECH_COPY_SUM, c)[i];
+    for (int p = 0; p < ech_verifier_params(f->of); p++)
+        for (int64_t i = f->of->first[p]; i < f->of->first[p + 1]; i++) {
+            double all = begun[i];
+            for (int c = 0; c < n; c++) {
+                had[c] = begun[i];
+                w[c] = begun[i] + ech_follower_copy(f, ECH_COPY_SUM, c)[i];
+                all += w[c] - begun[i];
+            }
+            sum[i] = ech_verifier_param(f->of, p)->commit
+                         ? all
+                         : go_around(w, had, n, config->parallel.token_rate,
+                                     config->parallel.token_tolerance);
         }
-        sum[i] =
-            go_around(w, had, n, config->parallel.token_rate, config->parallel.token_tolerance);
-    }
 }
 
 /* ---- replicas that are apart ---- */

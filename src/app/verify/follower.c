@@ -81,6 +81,15 @@ void ech_follower_load(const ech_follower *f, const double *from, bool whole)
     move(f, NULL, from, whole);
 }
 
+void ech_follower_load_states(const ech_follower *f, const double *from)
+{
+    for (int p = 0; p < params_of(f); p++) {
+        if (!ech_verifier_param(f->of, p)->commit) continue;
+        ech_tensor x = tensor_of(f, p, 0);
+        ech_exec_write(f->run.session.exec, &x, from + f->tensor[p]);
+    }
+}
+
 /* ---- weights that steps read ---- */
 
 /* The weights of a version of the run; -1 is its version 0. A span reads none older than the one
@@ -246,7 +255,7 @@ ech_status ech_follower_run(ech_follower *f, ech_serial_copy reads)
     f->next[v->worker] = v->clock + 1;
     ech_exec_set_loader(exec, ECH_TRAIN, loader);
     ech_exec_set_updates(exec, v->updates - v->unnumbered[v->worker]);
-    if (v->layout.design->layout->sums == ECH_SUMS_REPLICA)
+    if (v->layout.design->layout->sums != ECH_SUMS_ALL)
         ech_exec_set_replica(exec, v->workers, v->worker);
     ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, v->clock));
     ECH_ASSERT(f->taken);

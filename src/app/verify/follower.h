@@ -54,6 +54,8 @@ double *ech_follower_copy(ech_follower *f, ech_serial_copy copy, int number);
 /* Stores or loads the newest weights, and with `whole` the states. */
 void ech_follower_store(const ech_follower *f, double *to, bool whole);
 void ech_follower_load(const ech_follower *f, const double *from, bool whole);
+/* Loads the newest layer states from a copy with states. */
+void ech_follower_load_states(const ech_follower *f, const double *from);
 /* Copies the layout's gradient of a parameter for the next update. */
 void ech_follower_give(ech_follower *f, int param, const double *gradient);
 /* Runs a training step with the samples of the program's worker. */

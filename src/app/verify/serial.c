@@ -82,6 +82,12 @@ static ech_status store(ech_follower *f, ech_serial_copy copy)
     return ECH_OK;
 }
 
+static ech_status load_states(ech_follower *f, ech_serial_copy copy)
+{
+    ech_follower_load_states(f, copy_of(f, copy));
+    return ECH_OK;
+}
+
 /* ---- programs ---- */
 
 /* Each operation is one of these. */
@@ -110,6 +116,7 @@ static const struct operation {
     [ECH_DO_CHANGE] = {.once = ech_follower_change},
     [ECH_DO_LOAD] = {.with = load},
     [ECH_DO_STORE] = {.with = store},
+    [ECH_DO_STATES] = {.with = load_states},
     [ECH_DO_RUN] = {.with = ech_follower_run},
     [ECH_DO_CLEAR] = {.each = ech_follower_clear},
     [ECH_DO_ADD] = {.each = ech_follower_add},

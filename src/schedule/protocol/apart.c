@@ -113,12 +113,6 @@ static double minus_rate_of_mean(const ech_config *config, int replicas)
     return -config->parallel.outer_learning_rate * (1 / (double)replicas);
 }
 
-static double mean(const ech_config *config, int replicas)
-{
-    (void)config;
-    return 1 / (double)replicas;
-}
-
 static double momentum(const ech_config *config, int replicas)
 {
     (void)replicas;
@@ -133,16 +127,16 @@ static double minus_rate_of_momentum(const ech_config *config, int replicas)
 
 static const ech_meeting_row outer[] = {
     {ECH_MEETING_ANCHOR, ECH_MEETING_SUM, minus_rate_of_mean, ech_meeting_one},
-    {ECH_MEETING_MOMENTUM, ECH_MEETING_SUM, mean, momentum},
+    {ECH_MEETING_MOMENTUM, ECH_MEETING_SUM, ech_meeting_mean, momentum},
     {ECH_MEETING_ANCHOR, ECH_MEETING_MOMENTUM, minus_rate_of_momentum, ech_meeting_one},
     ECH_COPIES(WEIGHTS, ANCHOR),
 };
 
 void ech_serial_average(const ech_config *config, ech_serial_element *of, int workers)
 {
-    double mean = 0;
+    double mean = 0, part = 1 / (double)workers; /* in the order of direct reduction */
     (void)config;
-    for (int r = 0; r < workers; r++) mean += of[r].weight / workers;
+    for (int r = 0; r < workers; r++) mean += part * of[r].weight;
     for (int r = 0; r < workers; r++) of[r].weight = mean;
 }
 

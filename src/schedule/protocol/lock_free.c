@@ -24,6 +24,14 @@ static const ech_bucket_stage stages[] = {
     ECH_BUCKET_PULL,
 };
 
+/* The next bucket from `bucket` on that has weights in the window: layer states are each rank's
+ * own. The number of buckets: there is none. */
+static int next_shared(const ech_framing *f, int bucket)
+{
+    while (bucket < (int)f->plan->bucket.n && f->plan->bucket.at[bucket].commits) bucket++;
+    return bucket;
+}
+
 /* ---- the token ---- */
 
 static int clusters_of(const ech_framing *f)
@@ -51,10 +59,11 @@ static void take(ech_framing *f, int visit, int turn, int after)
 {
     int before = clusters_of(f) + visit - 1, received = -1;
     if (visit > 0) received = add_message(f, ECH_STEP_RECV_TOKEN, turn, before, f->passed);
-    for (int b = 0; b < (int)f->plan->bucket.n; b++) {
-        int relay = ech_frame_add(f, ECH_STEP_RELAY, turn, b, b ? -1 : after);
-        if (b == 0 && received >= 0) ech_list_add_after(f->list, received);
-        if (b == 0 && f->passed >= 0) ech_list_add_after(f->list, f->passed);
+    int first = next_shared(f, 0);
+    for (int b = first; b < (int)f->plan->bucket.n; b = next_shared(f, b + 1)) {
+        int relay = ech_frame_add(f, ECH_STEP_RELAY, turn, b, b > first ? -1 : after);
+        if (b == first && received >= 0) ech_list_add_after(f->list, received);
+        if (b == first && f->passed >= 0) ech_list_add_after(f->list, f->passed);
         f->list->step.at[relay].count = visit;
     }
 }
@@ -103,7 +112,8 @@ static int add_meet(ech_framing *f, int after)
 /* A span begins with the common weights in the window. */
 static void begin(ech_framing *f)
 {
-    for (int b = 0; b < (int)f->plan->bucket.n; b++) ech_frame_add(f, ECH_STEP_OFFER, 0, b, -1);
+    for (int b = next_shared(f, 0); b < (int)f->plan->bucket.n; b = next_shared(f, b + 1))
+        ech_frame_add(f, ECH_STEP_OFFER, 0, b, -1);
     f->met = add_meet(f, ech_frame_last_compute(f->list));
 }
 
@@ -121,14 +131,29 @@ static void update(ech_framing *f, int turn)
     ech_frame_updates(f);
 }
 
+/* Layer states become the mean of all ranks'. */
+static void average(ech_framing *f, int bucket)
+{
+    int updates = f->list->updates;
+    int after = ech_frame_average(f, ECH_STEP_DIFFERENCE, bucket, updates, -1);
+    if (ech_frame_is_shared(f->plan, ECH_GROUP_REPLICAS)) {
+        after = ech_frame_average(f, ECH_STEP_REDUCE_GRADS, bucket, 0, after);
+        f->list->step.at[after].group = ECH_GROUP_REPLICAS;
+    }
+    ech_frame_average(f, ECH_STEP_OUTER_UPDATE, bucket, updates + 1, after);
+}
+
 /* A span ends with the result of all additions. */
 static int end(ech_framing *f)
 {
     int met = add_meet(f, ech_frame_last_compute(f->list)), clusters = clusters_of(f);
     for (int i = 0; clusters > 1 && i < clusters; i++) visit_next(f, f->list->turns - 1, met);
     if (clusters > 1) met = add_meet(f, ech_frame_last_compute(f->list));
-    for (int b = 0; b < (int)f->plan->bucket.n; b++) {
-        int pull = ech_frame_add(f, ECH_STEP_PULL, 0, b, b ? -1 : met);
+    int first = next_shared(f, 0), buckets = (int)f->plan->bucket.n;
+    for (int b = 0; b < buckets; b++)
+        if (ech_protocol_averages(f->plan, &f->plan->bucket.at[b])) average(f, b);
+    for (int b = first; b < buckets; b = next_shared(f, b + 1)) {
+        int pull = ech_frame_add(f, ECH_STEP_PULL, 0, b, b > first ? -1 : met);
         f->list->step.at[pull].version = f->list->updates + 1;
     }
     return ech_frame_reduce_span(f);
@@ -180,9 +205,10 @@ static const ech_serial_step serial[] = {
     ECH_OP(END)};
 
 const ech_protocol ech_protocol_lock_free = {
-    .worker = {ECH_STAGES(stages), .begin = begin, .expect = expect,
+    .worker = {ECH_STAGES(stages), ECH_OWN_STATES, .begin = begin, .expect = expect,
                .begin_turn = ech_frame_no_turn, .update = update, .end_turn = end_turn, .end = end,
                .turns = ech_turns_of_span, .sleeps = ECH_STEP_COUNT},
+    .averages = true,
     .span = "a span of lock-free ranks",
     .schedule = schedule,
     .space = ECH_SPACE_DEVICE,

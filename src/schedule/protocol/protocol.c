@@ -39,10 +39,17 @@ ech_skipping ech_protocol_skipping(const ech_layout *layout)
     return rows[layout->protocol]->skipping;
 }
 
-ech_meeting ech_protocol_meeting(const ech_plan *plan, ech_step_kind kind)
+ech_meeting ech_protocol_meeting(const ech_plan *plan, const ech_step *step)
 {
-    const ech_protocol *of = ech_protocol_of(plan->layout);
-    return kind == ECH_STEP_EXCHANGE ? ech_meeting_exchange : of->outer;
+    const struct {
+        ech_meeting weights, states;
+    } meetings[ECH_STEPS] = {
+        [ECH_STEP_DIFFERENCE] = {ech_meeting_difference, ech_meeting_share},
+        [ECH_STEP_OUTER_UPDATE] = {ech_protocol_of(plan->layout)->outer, ech_meeting_take},
+        [ECH_STEP_EXCHANGE] = {.weights = ech_meeting_exchange},
+    };
+    bool states = plan->bucket.at[step->index].commits;
+    return states ? meetings[step->kind].states : meetings[step->kind].weights;
 }
 
 double ech_protocol_delay(const ech_plan *plan, ech_step_kind kind)
@@ -57,10 +64,18 @@ const ech_role *ech_protocol_role(const ech_plan *plan)
     return ech_layout_serves(plan->layout, plan->rank) ? &of->server : &of->worker;
 }
 
-uint64_t ech_protocol_stages(const ech_plan *plan)
+bool ech_protocol_averages(const ech_plan *plan, const ech_bucket *bucket)
+{
+    return bucket->commits && ech_protocol_of(plan->layout)->averages;
+}
+
+uint64_t ech_protocol_stages(const ech_plan *plan, const ech_bucket *bucket)
 {
     const ech_role *role = ech_protocol_role(plan);
+    bool own = ech_protocol_averages(plan, bucket);
+    const ech_bucket_stage *stage = own ? role->state_stage : role->stage;
     uint64_t stages = 0;
-    for (int i = 0; i < role->stages; i++) stages |= UINT64_C(1) << role->stage[i];
+    for (int i = 0; i < (own ? role->state_stages : role->stages); i++)
+        stages |= UINT64_C(1) << stage[i];
     return stages;
 }

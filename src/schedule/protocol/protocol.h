@@ -19,6 +19,9 @@ typedef struct ech_role {
     /* The stages of a bucket in a turn (bucket_stages.def), in order. */
     const ech_bucket_stage *stage;
     int stages;
+    /* The same of a bucket of layer states, if the protocol averages them. */
+    const ech_bucket_stage *state_stage;
+    int state_stages;
     /* Parts of the frame pass (schedule/framing.h). `expect` runs before a turn's first batch is
      * loaded, perhaps during the previous turn; `begin_turn` before its first step; `update` once
      * all norms are there. */
@@ -40,8 +43,9 @@ typedef struct ech_joining {
     ech_layout_group group;
 } ech_joining;
 
-/* Tensors of a bucket that a meeting of replicas works on: the weights in full precision, two
- * optimizer states, and the data that replicas exchange (DIFFERENCE), which is summed. */
+/* Tensors of a bucket that a meeting of replicas works on: the weights in full precision, or the
+ * layer states; two optimizer states; and the data that replicas exchange, which has the type of
+ * gradients and is summed. Layer states have no optimizer states. */
 typedef enum ech_meeting_tensor {
     ECH_MEETING_SUM,
     ECH_MEETING_ANCHOR,
@@ -95,7 +99,11 @@ typedef struct ech_protocol {
      * neighbours; 0: never. */
     int64_t (*meets_every)(const ech_config *config);
     int64_t (*mixes_every)(const ech_config *config);
-    ech_meeting outer; /* of OUTER_UPDATE */
+    ech_meeting outer; /* of OUTER_UPDATE, for weights */
+    /* Layer states, such as batch norm's running statistics, differ between workers within a list:
+     * each worker commits its own samples' partials, and the list ends with the mean. Otherwise
+     * partials are summed like gradients. */
+    bool averages;
     /* Number of workers that count training steps independently. Each worker's gradient is one
      * update, by a fraction of the learning rate. 0: all ranks take the same step. */
     int (*clocks)(const ech_layout *layout);
@@ -115,14 +123,16 @@ const char *ech_protocol_span(const ech_layout *layout);
 ech_space ech_protocol_space(const ech_layout *layout);
 ech_layout_group ech_protocol_alike(const ech_layout *layout);
 ech_skipping ech_protocol_skipping(const ech_layout *layout);
-/* The rows of OUTER_UPDATE or EXCHANGE. */
-ech_meeting ech_protocol_meeting(const ech_plan *plan, ech_step_kind kind);
+/* The rows of a DIFFERENCE, OUTER_UPDATE or EXCHANGE, for weights or for layer states. */
+ech_meeting ech_protocol_meeting(const ech_plan *plan, const ech_step *step);
 /* Seconds by which the plan's rank is slowed down in steps of that kind. */
 double ech_protocol_delay(const ech_plan *plan, ech_step_kind kind);
 /* The role of the plan's rank. */
 const ech_role *ech_protocol_role(const ech_plan *plan);
-/* Its stages, one bit each. */
-uint64_t ech_protocol_stages(const ech_plan *plan);
+/* Its stages for the bucket, one bit each. */
+uint64_t ech_protocol_stages(const ech_plan *plan, const ech_bucket *bucket);
+/* True if the bucket has layer states that differ between workers within a train list. */
+bool ech_protocol_averages(const ech_plan *plan, const ech_bucket *bucket);
 
 #define X(NAME, name, sums, one, meets) extern const ech_protocol ech_protocol_##name;
 #include "config/protocols.def"

@@ -5,6 +5,9 @@
  * 2012, Downpour). Under bounded staleness no worker is more than parallel.staleness training steps
  * ahead of the slowest one (SSP: Ho et al. 2013). The choice of the next push is a pure function of
  * the arrivals (schedule/protocol/serving.h).
+ *
+ * Each worker commits layer states, such as batch norm's running statistics, by its own samples. At
+ * a span's end servers make their mean, a shard each, and all workers receive it.
  */
 #include "schedule/protocol/roles.h"
 
@@ -32,17 +35,33 @@ static void update(ech_framing *f, int turn)
     ech_frame_updates(f);
 }
 
-/* Workers continue from the result of their pushes: w_k = w. */
-static const ech_serial_step serial[] = {
-    ECH_OP(CHECK),       ECH_OP(SERVES),       ECH_OP(ORDER),        ECH_OP(CHANGE),
-    ECH_OP(EACH_WORKER), ECH_WITH(STORE, OWN), ECH_OP(END),          ECH_OP(EACH_STEP),
-    ECH_OP(EACH_PUSH),   ECH_WITH(RUN, OWN),   ECH_WITH(STORE, OWN), ECH_OP(END),
-    ECH_OP(LOSS),        ECH_OP(END),          ECH_OP(COMPARE),      ECH_OP(END)};
+/* Workers continue from the result of their pushes: w_k = w. Each has layer states of its own, and
+ * the span ends with their mean. */
+static const ech_serial_step serial[] = {ECH_OP(CHECK),
+                                         ECH_OP(SERVES),
+                                         ECH_OP(ORDER),
+                                         ECH_OP(CHANGE),
+                                         ECH_OP(EACH_WORKER),
+                                         ECH_WITH(STORE, OWN),
+                                         ECH_OP(END),
+                                         ECH_OP(EACH_STEP),
+                                         ECH_OP(EACH_PUSH),
+                                         ECH_WITH(STATES, OWN),
+                                         ECH_WITH(RUN, OWN),
+                                         ECH_WITH(STORE, OWN),
+                                         ECH_OP(END),
+                                         ECH_OP(LOSS),
+                                         ECH_OP(END),
+                                         ECH_MEET(NULL, ech_serial_average),
+                                         ECH_WITH(STATES, OWN),
+                                         ECH_OP(COMPARE),
+                                         ECH_OP(END)};
 
 const ech_protocol ech_protocol_pushes = {
-    .worker = {ECH_STAGES(worker), ECH_PUSHING_WORKER, .update = announce,
+    .worker = {ECH_STAGES(worker), ECH_OWN_STATES, ECH_PUSHING_WORKER, .update = announce,
                .sleeps = ECH_STEP_ANNOUNCE},
     .server = {ECH_STAGES(server), ECH_PUSHED_SERVER, .update = update},
+    .averages = true,
     .schedule = ech_protocol_pulls,
     .clocks = ech_layout_workers,
     .adders = ech_protocol_one_rank,

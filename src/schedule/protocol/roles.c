@@ -52,6 +52,16 @@ int ech_frame_reduce_span(ech_framing *f)
     return folded;
 }
 
+const ech_bucket_stage ech_stages_of_own_states[2] = {ECH_BUCKET_WRITE, ECH_BUCKET_UPDATE};
+
+/* The first turn's partials have been committed, so their value holds the exchanged data. */
+int ech_frame_average(ech_framing *f, ech_step_kind kind, int bucket, int version, int after)
+{
+    int step = ech_frame_add(f, kind, 0, bucket, after);
+    f->list->step.at[step].version = version;
+    return step;
+}
+
 void ech_frame_clip(ech_framing *f, int turn)
 {
     ech_frame_add(f, ECH_STEP_NORM_SUM, turn, -1, -1);
@@ -86,8 +96,29 @@ double ech_meeting_one(const ech_config *config, int replicas)
     return 1;
 }
 
+double ech_meeting_mean(const ech_config *config, int replicas)
+{
+    (void)config;
+    return 1 / (double)replicas;
+}
+
+static double minus_one(const ech_config *config, int replicas)
+{
+    (void)config;
+    (void)replicas;
+    return -1;
+}
+
+static const ech_meeting_row differs[] = {
+    ECH_COPIES(SUM, ANCHOR), {ECH_MEETING_SUM, ECH_MEETING_WEIGHTS, minus_one, ech_meeting_one}};
+const ech_meeting ech_meeting_difference = ECH_MEETING(differs);
 static const ech_meeting_row exchanges[] = {ECH_EXCHANGES};
 const ech_meeting ech_meeting_exchange = ECH_MEETING(exchanges);
+static const ech_meeting_row shares[] = {
+    {ECH_MEETING_SUM, ECH_MEETING_WEIGHTS, ech_meeting_mean, NULL}};
+const ech_meeting ech_meeting_share = ECH_MEETING(shares);
+static const ech_meeting_row takes[] = {ECH_COPIES(WEIGHTS, SUM)};
+const ech_meeting ech_meeting_take = ECH_MEETING(takes);
 
 int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout)
 {
@@ -131,11 +162,11 @@ ech_membership ech_protocol_servers_own(const ech_layout *layout, ech_membership
 }
 
 /* Stages complete a micro-batch at different times: sums over stages run once per turn, after all
- * others. */
+ * others. Layer states are small, so each rank commits all of them. */
 void ech_protocol_shares_by_zero(const ech_plan *plan, ech_bucket *bucket, bool members)
 {
     bool each = plan->zero > 1 && bucket->group != ECH_GROUP_TIED && !bucket->compressed;
-    if (!members || plan->zero == 0) return;
+    if (!members || plan->zero == 0 || bucket->commits) return;
     bucket->of_states.whose = ECH_WHOSE_SHARD;
     if (each && !bucket->frozen) bucket->of_gradients.whose = ECH_WHOSE_SHARD;
     if (each && plan->zero > 2) bucket->of_weights.whose = ECH_WHOSE_SHARD;
@@ -143,9 +174,10 @@ void ech_protocol_shares_by_zero(const ech_plan *plan, ech_bucket *bucket, bool 
 
 void ech_protocol_shares_by_servers(const ech_plan *plan, ech_bucket *bucket, bool members)
 {
+    bool serves = ech_layout_serves(plan->layout, plan->rank);
     (void)members;
-    bucket->of_states.whose = ECH_WHOSE_SERVERS;
-    if (!ech_layout_serves(plan->layout, plan->rank)) return;
+    if (serves || !ech_protocol_averages(plan, bucket)) bucket->of_states.whose = ECH_WHOSE_SERVERS;
+    if (!serves) return;
     bucket->of_weights.whose = bucket->of_gradients.whose = ECH_WHOSE_SERVERS;
 }
 

@@ -19,6 +19,12 @@
 
 #define ECH_STAGES(array) .stage = array, .stages = sizeof array / sizeof *array
 
+/* The stages of layer states that workers commit by themselves (ech_protocol.averages). */
+#define ECH_OWN_STATES .state_stage = ech_stages_of_own_states, .state_stages = 2
+extern const ech_bucket_stage ech_stages_of_own_states[2];
+/* Adds a step of the mean at the list's end, of the bucket's states at that version. */
+int ech_frame_average(ech_framing *f, ech_step_kind kind, int bucket, int version, int after);
+
 /* A list whose turns are training steps; each begins with its token count and needs nothing
  * else. */
 #define ECH_COUNTED_TURNS                                                                          \
@@ -90,8 +96,9 @@ int ech_replica_end(ech_framing *f);
 /* Adds the list SYNC: the sums of all replicas' differences from the anchor, each followed by
  * OUTER_UPDATE. */
 void ech_replicas_plan_sync(ech_plan *plan);
-/* Factors of a meeting's rows; and the rows that exchange weights and anchor. */
+/* Factors of a meeting's rows: 1, and 1 / replicas. */
 double ech_meeting_one(const ech_config *config, int replicas);
+double ech_meeting_mean(const ech_config *config, int replicas);
 #define ECH_COPIES(to, from)                                                                       \
     {                                                                                              \
         ECH_MEETING_##to, ECH_MEETING_##from, ech_meeting_one, NULL                                \
@@ -101,7 +108,11 @@ double ech_meeting_one(const ech_config *config, int replicas);
     {                                                                                              \
         array, (int)(sizeof array / sizeof *array)                                                 \
     }
-extern const ech_meeting ech_meeting_exchange;
+/* Meetings of all protocols. For weights: their difference from the anchor is summed; weights and
+ * anchor are exchanged. For layer states: each replica's share of the mean is summed, and becomes
+ * the states. */
+extern const ech_meeting ech_meeting_difference, ech_meeting_exchange;
+extern const ech_meeting ech_meeting_share, ech_meeting_take;
 int64_t ech_replicas_meet_every(const ech_config *config);
 
 /* Parameter servers that apply pushes (served.c): fields of a worker's role, of a server's role,

@@ -56,8 +56,9 @@ typedef enum ech_serial_op {
     /* ---- the rank and its twin ---- */
     /* the twin becomes a copy of the rank with the last bits of its weights changed */
     ECH_DO_CHANGE,
-    ECH_DO_LOAD,  /* the newest = the copy */
-    ECH_DO_STORE, /* the copy = the newest */
+    ECH_DO_LOAD,   /* the newest = the copy */
+    ECH_DO_STORE,  /* the copy = the newest */
+    ECH_DO_STATES, /* the newest layer states = the copy's */
     /* The newest = its update by the gradient of the samples at the copy's weights, or by the
      * gradient from GATHER or MEAN. Adds its loss and tokens. With VERSIONS, the newest is one of
      * them. */

@@ -29,7 +29,7 @@ static void touch_weights(ech_accessor *a, bool write)
 {
     int masters = ech_plan_masters(a->plan, a->step->index);
     if (masters >= 0) ech_access_value(a, masters, write);
-    ech_access_weights(a, a->step->index, 0, write);
+    ech_access_weights(a, a->step->index, a->step->version, write);
 }
 
 /* Adds a value for `times` times the bucket's elements. */
@@ -41,21 +41,14 @@ static void touch_new(ech_accessor *a, int times)
     ech_access_sum(a, true);
 }
 
-static void touch_difference(ech_accessor *a)
-{
-    touch_new(a, 1);
-    touch_state(a, ECH_STATE_ANCHOR, false);
-    touch_weights(a, false);
-}
-
-/* How OUTER_UPDATE or EXCHANGE uses tensors. */
+/* How DIFFERENCE, OUTER_UPDATE or EXCHANGE uses tensors. */
 typedef struct use {
     bool reads, writes;
 } use;
 
 static void find_uses(const ech_plan *plan, const ech_step *step, use uses[ECH_MEETING_TENSORS])
 {
-    ech_meeting meeting = ech_protocol_meeting(plan, step->kind);
+    ech_meeting meeting = ech_protocol_meeting(plan, step);
     bool has = ech_plan_bucket_state_of(plan, step->index, ECH_STATE_OUTER_MOMENTUM) >= 0;
     for (int i = 0; i < ECH_MEETING_TENSORS; i++) uses[i] = (use){0};
     for (int i = 0; i < meeting.rows; i++) {
@@ -66,6 +59,17 @@ static void find_uses(const ech_plan *plan, const ech_step *step, use uses[ECH_M
         to->reads |= meeting.row[i].keep && !to->writes;
         to->writes = true;
     }
+}
+
+/* In a train list the value has held the first turn's partials (ech_frame_average). */
+static void touch_difference(ech_accessor *a)
+{
+    if (*ech_access_summed(a, a->step->index) < 0)
+        touch_new(a, 1);
+    else
+        ech_access_sum(a, true);
+    touch_state(a, ECH_STATE_ANCHOR, false);
+    touch_weights(a, false);
 }
 
 static void touch_outer_update(ech_accessor *a)
@@ -106,11 +110,6 @@ static ech_work passes(const ech_step_query *q, int n)
                                (double)ech_dtype_bytes(q->plan->types.wide)};
 }
 
-static ech_work difference_work(const ech_step_query *q)
-{
-    return passes(q, 3);
-}
-
 static ech_work meeting_work(const ech_step_query *q)
 {
     use uses[ECH_MEETING_TENSORS];
@@ -120,20 +119,13 @@ static ech_work meeting_work(const ech_step_query *q)
     return passes(q, n);
 }
 
-static double difference_seconds(const ech_step_query *q)
-{
-    return ech_cost_norm(&q->costs->rates, difference_work(q).bytes);
-}
-
 static double meeting_seconds(const ech_step_query *q)
 {
     return ech_cost_norm(&q->costs->rates, meeting_work(q).bytes);
 }
 
-const ech_step_methods ech_difference_methods = {.touch = touch_difference,
-                                                 .print = print,
-                                                 .work = difference_work,
-                                                 .seconds = difference_seconds};
+const ech_step_methods ech_difference_methods = {
+    .touch = touch_difference, .print = print, .work = meeting_work, .seconds = meeting_seconds};
 const ech_step_methods ech_outer_update_methods = {
     .touch = touch_outer_update, .print = print, .work = meeting_work, .seconds = meeting_seconds};
 const ech_step_methods ech_exchange_methods = {
