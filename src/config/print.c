@@ -304,8 +304,10 @@ static ech_status refuse_key(const char *name)
 {
     const ech_config_section *section = ech_config_find_section(name);
     if (section)
-        ECH_FAIL(ECH_EUSAGE, "%s is a section of run files, not a key; `echelon help keys` lists "
-                             "its keys", name);
+        ECH_FAIL(ECH_EUSAGE,
+                 "%s is a section of run files, not a key; `echelon help keys "
+                 "%s` lists its keys",
+                 name, name);
     ECH_FREED_TEXT paths = {0}; /* NUL-terminated, one after the other */
     const char *candidates[ECH_CONFIG_KEYS];
     size_t begin[ECH_CONFIG_KEYS];

@@ -448,11 +448,13 @@ static bool rule_runs(const ech_grid_problem *p, const ech_grid *g, ech_grid_ref
     int64_t each = (p->config->training.global_batch_size / b + least - 1) / least;
     int64_t own = (p->blocks + g->pipeline - 1) / g->pipeline;
     if (chunks > ECH_MOST_BLOCK_RUNS / own)
-        return refuse(refusal, "memory.sequence_chunks",
-                      "%s of %s make more runs of blocks than the %d that a rank's plan can hold; "
-                      "use at most %lld, or more stages",
-                      ECH_COUNT(chunks, "sequence chunk"), ECH_COUNT(own, "block"),
-                      ECH_MOST_BLOCK_RUNS, (number)(ECH_MOST_BLOCK_RUNS / own));
+        return refuse(
+            refusal, "memory.sequence_chunks",
+            "%s of %s make more runs of blocks than the %d that a rank's plan can hold; use %lld "
+            "or fewer, or more stages",
+            ECH_COUNT(chunks, "sequence chunk"), ECH_COUNT(own, "block"), ECH_MOST_BLOCK_RUNS,
+            (number)ech_largest_divisor(p->config->data.sequence_length,
+                                        ECH_MOST_BLOCK_RUNS / own));
     own *= chunks;
     if (each <= ECH_MOST_BLOCK_RUNS / own) return true;
     return refuse(refusal, "training.global_batch_size",

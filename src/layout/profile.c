@@ -114,7 +114,7 @@ ech_status ech_profile_check(const ech_profile *profile, const ech_config *confi
     if (strcmp(profile->model, now.at) != 0)
         ECH_FAIL(ECH_EUSAGE,
                  "%s: measured with \"%.400s\", but this run is \"%.400s\"; run `echelon profile` "
-                 "with this run's file and keys, or leave parallel.profile out",
+                 "with this run's file, keys and --ranks, or leave parallel.profile out",
                  path, profile->model, now.at);
     if (profile->blocks != (int)model->block.n)
         ECH_FAIL(ECH_EUSAGE,

@@ -32,8 +32,8 @@ static ech_status check_keys(const proposer *p)
     if (!p->profile)
         return ech_config_complain(
             config, "parallel.partition",
-            "needs to know what blocks cost: run `echelon profile RUN.yaml` first, and give its "
-            "file as parallel.profile");
+            "needs to know what blocks cost: run `echelon profile RUN.yaml` first, with this run's "
+            "other keys and --ranks, and give its file as parallel.profile");
     if (p->profile->blocks != (int)p->model->block.n)
         return ech_config_complain(
             config, "parallel.profile",

@@ -137,9 +137,9 @@ static ech_status check_heads(const ech_config *config)
 {
     enum { WIDEST = 10000000 }; /* as model.intermediate_size */
     int64_t H = config->model.num_attention_heads, G = config->model.num_key_value_heads;
-    int64_t E = ech_model_value_dim(config);
+    bool latent = config->model.kv_lora_rank > 0; /* else values are as wide as keys */
     ech_status status = ECH_OK;
-    if (E > WIDEST / H)
+    if (latent && config->model.v_head_dim > WIDEST / H)
         ECH_ALSO(&status, ech_config_complain(
                               config, "model.v_head_dim",
                               "%s of that width are wider than %d; use at most %lld",
@@ -322,10 +322,12 @@ static ech_status check_codes(const ech_config *config, const ech_model *model)
     bool some = model->options.encode == ECH_ENCODE_NONE || has_layer(model, is_encoder);
     bool norms = has_layer(model, is_norm) && !model->options.encode_norms;
     if (!some && model->options.encode == ECH_ENCODE_LOSSLESS)
-        return ech_config_complain(config, "memory.encode",
-                                   "has nothing to encode: the backward of this model reads no "
-                                   "output of a ReLU that is kept, and there is no max pool; use "
-                                   "memory.encode = fp16, fp10 or fp8, or remove this key");
+        return ech_config_complain(
+            config, "memory.encode",
+            "has nothing to encode: the backward of this model reads no "
+            "output of a ReLU that is kept, and there is no max pool; %s"
+            "remove this key",
+            ech_model_reads_texts(config) ? "use memory.encode = fp16, fp10 or fp8, or " : "");
     if (!some)
         return ech_config_complain(config, "memory.encode",
                                    "has nothing to encode: the backward of this model reads no "

@@ -230,8 +230,11 @@ static ech_status check_options(const plan_arguments *in)
     bool given = in->mtbf >= 0;
     if (!given && (in->restart >= 0 || in->spares || in->goodput))
         ECH_FAIL(ECH_EUSAGE, "--restart, --spares and --goodput are about failures; add --mtbf");
-    if (given && !(in->mtbf > 0 && in->mtbf < 1e12 && in->restart >= 0 && in->restart < 1e9))
-        ECH_FAIL(ECH_EUSAGE, "--mtbf: needs hours above 0, and --restart SECONDS from 0");
+    if (given && !(in->mtbf > 0 && in->mtbf < 1e12))
+        ECH_FAIL(ECH_EUSAGE, "--mtbf: must be hours above 0");
+    if (given && !(in->restart >= 0 && in->restart < 1e9))
+        ECH_FAIL(ECH_EUSAGE, "--mtbf: a failure also costs the time until the job runs again; add "
+                             "--restart SECONDS, from 0");
     if (!(in->repair >= 0 && in->repair < 1e9))
         ECH_FAIL(ECH_EUSAGE, "--repair=%g: needs hours from 0", in->repair);
     return ECH_OK;

@@ -16,6 +16,7 @@ enum {
     MOST_RANKS = 1024,
     MOST_RUNS = 1 << 19, /* block runs in all simulations together: some seconds */
     MOST_FOUND = 12,     /* of the partitioner's */
+    MOST_MOVES = 64,     /* cuts of virtual stages that are tried after the partitioner's */
     SPAN = 16            /* training steps between two drains, until the layout decides it */
 };
 
@@ -31,6 +32,7 @@ typedef struct chooser {
     ech_schedule_choice *choice;
     ech_layout_filter filter;
     bool simulates;
+    int moves; /* at most so many cuts are tried after the partitioner's */
 } chooser;
 
 /* ---- one proposal ---- */
@@ -126,11 +128,14 @@ static bool is_worth(const ech_proposals *all, size_t i, int *found)
     return all->at[i].seconds <= WORTH * all->at[0].seconds && ++*found <= MOST_FOUND;
 }
 
-static bool can_simulate(const chooser *c, const ech_partition_needs *needs, size_t proposals)
+/* Sets whether, and how often, there is time to simulate. */
+static void set_limits(chooser *c, const ech_partition_needs *needs, size_t proposals)
 {
     int64_t micro = c->config->training.global_batch_size / c->config->training.micro_batch_size;
-    double runs = (double)micro * (double)c->model->block.n * needs->turns * (double)proposals;
-    return c->world <= MOST_RANKS && runs <= MOST_RUNS;
+    double runs = (double)micro * (double)c->model->block.n * needs->turns; /* of a simulation */
+    double left = MOST_RUNS / runs - (double)proposals;
+    c->simulates = c->world <= MOST_RANKS && left >= 0;
+    c->moves = c->simulates ? (int)fmin(left, MOST_MOVES) : 0;
 }
 
 typedef struct ranked {
@@ -162,6 +167,64 @@ static void try_all(const chooser *c, const ech_proposals *all, ranking *out)
     }
 }
 
+/* ---- virtual stages ---- */
+
+/* The layers of each virtual stage of a trial, without embedding and head. */
+static void read_layers(const trial *t, ech_proposal *out)
+{
+    const int *first = t->layout->first_block;
+    int last = t->layout->stages * t->layout->chunks - 1;
+    ECH_FREED int64_t *layers = ech_calloc((size_t)last + 1, sizeof *layers);
+    for (int s = 0; s <= last; s++) layers[s] = first[s + 1] - first[s] - (s == 0) - (s == last);
+    ech_config_replace_list(&out->partition, -1, layers, last + 1);
+}
+
+/* Moves a layer from one virtual stage to another if that shortens the step. */
+static bool try_move(const chooser *c, ech_proposal *p, int from, int to)
+{
+    ECH_CLEANUP(end_trial) trial t = {0};
+    int64_t *layers = p->partition.at;
+    if (layers[from] == 0) return false;
+    layers[from]--;
+    layers[to]++;
+    bool quiet = ech_log_set_quiet(true);
+    ech_status status = try_proposal(c, p, &t);
+    ech_log_set_quiet(quiet);
+    if (status == ECH_OK && t.seconds < p->seconds) {
+        p->seconds = t.seconds;
+        return true;
+    }
+    layers[from]++;
+    layers[to]--;
+    return false;
+}
+
+/* The partitioner estimates a rank's virtual stages as if each had a rank of its own. So the best
+ * cut of virtual stages is refined here: single layers move between any two of them while that
+ * shortens the simulated step. `refined` is the caller's to free; its partition has n = 0 if
+ * nothing was found. */
+static void refine(const chooser *c, const ranking *all, ech_proposal *refined)
+{
+    ECH_CLEANUP(end_trial) trial t = {0};
+    if (all->n == 0 || c->moves == 0 || all->at[0].proposal->replicas.n) return;
+    if (try_proposal(c, all->at[0].proposal, &t) != ECH_OK) return;
+    int n = t.layout->stages * t.layout->chunks, tries = c->moves, unchanged = 0;
+    if (t.layout->chunks < 2 || n > ECH_CONFIG_LONGEST_LIST) return;
+    *refined = *all->at[0].proposal;
+    refined->partition = refined->replicas = (ech_config_list){.word = ECH_REPLICAS_AUTO};
+    read_layers(&t, refined);
+    refined->seconds = t.seconds;
+    for (int pair = 0; tries > 0 && unchanged < n * n; pair = (pair + 1) % (n * n)) {
+        int from = pair / n, to = pair % n;
+        unchanged++;
+        if (from == to) continue;
+        tries--;
+        if (try_move(c, refined, from, to)) unchanged = 0;
+    }
+}
+
+/* ---- the choice ---- */
+
 /* The first that fits. */
 static const ech_proposal *find_fitting(const chooser *c, const ranking *all)
 {
@@ -188,12 +251,15 @@ static ech_status explain(const chooser *c, const ech_proposal *first)
 static ech_status choose(const chooser *c, const ech_proposals *all)
 {
     ranking tried = {0};
+    ech_proposal refined = {0};
     try_all(c, all, &tried);
+    refine(c, &tried, &refined);
+    if (refined.partition.n) rank_proposal(&tried, (ranked){&refined, refined.seconds});
     const ech_proposal *best = find_fitting(c, &tried);
+    if (best) ech_layout_take(c->config, best);
     free(tried.at);
-    if (!best) return explain(c, &all->at[0]);
-    ech_layout_take(c->config, best);
-    return ECH_OK;
+    free(refined.partition.at);
+    return best ? ECH_OK : explain(c, &all->at[0]);
 }
 
 /* ---- the entry point ---- */
@@ -249,7 +315,7 @@ ech_status ech_simulate_choice(ech_config *config, const ech_model *model,
     ech_proposals all = {0};
     if (config->parallel.partition.word != ECH_PARTITION_AUTO) return ECH_OK;
     ECH_TRY(ech_layout_propose(config, model, profile, &needs, world, &all));
-    c.simulates = can_simulate(&c, &needs, all.n);
+    set_limits(&c, &needs, all.n);
     ech_status status = choose(&c, &all);
     ech_proposals_free(&all);
     return status;

@@ -82,6 +82,12 @@ cat >model/config.json <<END
 END
 expect 0 '1.0 Ttokens: ' "$echelon" plan --model model --ranks 16 --cluster "$h100" --tokens 1T
 expect 0 'parameters in 4 blocks' "$echelon" plan --model model --ranks 3
+# As many layers as GPT-2 large, of 1,024 positions: a plan does not hold a batch's micro-batches
+# of one sample.
+mkdir many
+sed 's/"num_hidden_layers": 2/"num_hidden_layers": 36/; s/2048/1024/' model/config.json \
+    >many/config.json
+expect 0 'parameters in 38 blocks' "$echelon" plan --model many
 expect 0 '64 ranks' "$echelon" plan parallel.tensor=2 --model model --ranks 64 parallel.zero=1
 expect 2 'train runs on this machine; use it without that, or .* echelon plan --cluster' \
     "$echelon" train run.yaml --cluster "$h100"

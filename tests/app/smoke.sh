@@ -123,7 +123,8 @@ grep -q "2 spare machines" goodput.svg || complain "no spares in goodput.svg"
 try 0 '"enough_spares"' plan run.yaml --search --cluster own.yaml --ranks 2 "${rare[@]}" --json
 try 2 "add --cluster" plan run.yaml "${rare[@]}"
 try 2 "add --mtbf" plan run.yaml --cluster own.yaml --restart 60
-try 2 "needs hours above 0, and --restart" plan run.yaml --cluster own.yaml --mtbf 5
+try 2 "add --restart SECONDS" plan run.yaml --cluster own.yaml --mtbf 5
+try 2 "must be hours above 0" plan run.yaml --cluster own.yaml --mtbf 0 --restart 60
 try 2 "needs the speeds of a cluster" plan run.yaml --search
 try 2 "what --search finds, or what --emit-for" plan run.yaml --emit found.yaml
 try 2 "with --cluster no tables" bench --cluster own.yaml gelu_forward

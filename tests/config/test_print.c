@@ -282,7 +282,7 @@ TEST(test_key_names)
         {"lerning_rate", "no key lerning_rate; did you mean optimizer.learning_rate?"},
         {"optimizer.lerning_rate",
          "no key optimizer.lerning_rate; did you mean optimizer.learning_rate?"},
-        {"log", "log is a section of run files, not a key; `echelon help keys` lists its keys"},
+        {"log", "log is a section of run files, not a key; `echelon help keys log` lists its keys"},
         {"xyzzyplugh", "no key xyzzyplugh; `echelon help keys` lists all keys"},
         {"", "no key ; `echelon help keys` lists all keys"},
     };

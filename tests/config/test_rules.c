@@ -587,6 +587,133 @@ TEST(test_each)
     }
 }
 
+/* ---- hints ---- */
+
+/* What a value brings along that hints offer: by a preset, by its family, or by further words. */
+static const char *beside(const char *assignment)
+{
+    if (strcmp(assignment, "parallel.strategy=asp") == 0) return "parallel.server_sync=false";
+    if (strcmp(assignment, "model.architecture=mixtral") == 0) return "model.num_local_experts=4";
+    if (strcmp(assignment, "optimizer.name=sgd") == 0) return "optimizer.momentum=0";
+    return "";
+}
+
+/* Appends the words, without assignments of the key. */
+static void append_without(const char *words, const char *key, ech_text *out)
+{
+    char *copy = ech_strdup(words), *rest = NULL;
+    size_t n = strlen(key);
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+        if (strncmp(word, key, n) != 0 || word[n] != '=') ech_text_append(out, "%s ", word);
+    free(copy);
+}
+
+/* Whether the run of `words` keeps the rule without its assignments of the key, and with
+ * `assignment` ("": none). */
+static bool keeps(int r, const char *words, const char *key, const char *assignment)
+{
+    ECH_FREED_TEXT run = {0};
+    append_without(words, key, &run);
+    ech_text_append(&run, "%s %s", assignment, beside(assignment));
+    ech_config *config = make(run.at);
+    bool kept = broken(config) != &ech_rules[r];
+    ech_config_destroy(config);
+    return kept;
+}
+
+/* "KEY = VALUE", and what " and KEY = VALUE" adds. False: `at` does not begin so. */
+static bool follow_value(int r, const char *at, bool *kept)
+{
+    char key[100], value[100], second[100], of_second[100], word[256];
+    ECH_FREED_TEXT words = {0};
+    int n = 0;
+    if (sscanf(at, "%99[a-z_.0-9] = %99[^ ,;]%n", key, value, &n) < 2 || !strchr(key, '.'))
+        return false;
+    ech_text_append(&words, "%s", trials[r].both);
+    if (sscanf(at + n, " and %99[a-z_.0-9] = %99[^ ,;]", second, of_second) == 2) {
+        ech_text_free(&words);
+        append_without(trials[r].both, second, &words);
+        ech_text_append(&words, "%s=%s", second, of_second);
+    }
+    snprintf(word, sizeof word, "%s=%s", key, value);
+    *kept = keeps(r, words.at, key, word);
+    return true;
+}
+
+static bool begins(const char *at, const char *words)
+{
+    return strncmp(at, words, strlen(words)) == 0;
+}
+
+/* Follows what a hint says at `at`: what to remove, or a value. False: it says none of these. */
+static bool follow(int r, const char *at, bool *kept)
+{
+    const char *both = trials[r].both;
+    const char *own = ech_feature_key(ech_rules[r].feature);
+    const char *other = ech_feature_key(ech_rules[r].other);
+    char key[100], word[256];
+    double number;
+    if (begins(at, "remove this key"))
+        *kept = keeps(r, both, own, "");
+    else if (begins(at, "remove that key"))
+        *kept = keeps(r, both, other, "");
+    else if (begins(at, "remove one of the two keys"))
+        *kept = keeps(r, both, own, "") || keeps(r, both, other, "");
+    else if (sscanf(at, "remove %99[a-z_.0-9]", key) == 1 && strchr(key, '.'))
+        *kept = keeps(r, both, key, "");
+    else if (sscanf(at, "use %lf", &number) == 1) {
+        snprintf(word, sizeof word, "%s=%g", own, number);
+        *kept = keeps(r, both, own, word);
+    } else
+        return follow_value(r, at, kept);
+    return true;
+}
+
+/* True at a word of the hint that begins an offer, not the second part of one. */
+static bool is_offer(const char *hint, const char *at)
+{
+    static const char *const parts[] = {" and ", " and use "};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        size_t n = strlen(parts[i]);
+        if ((size_t)(at - hint) >= n && strncmp(at - n, parts[i], n) == 0) return false;
+    }
+    return at == hint || at[-1] == ' ';
+}
+
+/* Hints in which the reader chooses a number or one of several ways. */
+static bool is_free(const char *hint)
+{
+    static const char *const all[] = {
+        "set a power of two, for example 1024",
+        "use one of the two",
+        "use parallel.data instead",
+        "set parallel.pipeline",
+        "set parallel.data",
+        "set data.shares as well",
+        "set optimizer.momentum above 0, for example 0.9",
+        "use model.router_importance_coef and model.router_load_coef",
+        "set training.micro_batch_size, or model.norm_samples to the samples of a norm"};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strcmp(hint, all[i]) == 0) return true;
+    return false;
+}
+
+/* Each offer of each hint leads to a run that keeps the rule. */
+TEST(test_hints)
+{
+    for (int r = 0; r < ECH_RULES; r++) {
+        const char *hint = ech_rules[r].hint, *key = ech_feature_key(ech_rules[r].feature);
+        int offers = 0;
+        for (const char *at = hint; *at; at++) {
+            bool kept;
+            if (!is_offer(hint, at) || !follow(r, at, &kept)) continue;
+            if (!kept) fail_msg("%s: %s: \"%s\" does not help", key, hint, at);
+            offers++;
+        }
+        if (!offers != is_free(hint)) fail_msg("%s: %s: %d offers", key, hint, offers);
+    }
+}
+
 TEST(test_error)
 {
     ech_config *config = make("parallel.virtual_stages=3");

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "data/data.h"
 #include "kernel/isa.h"
+#include "layout/layout.h"
 #include "model/model.h"
 
 enum { MOST_TOKENS = 4096, STEP_TOKENS = 1 << 22 };
@@ -56,12 +57,22 @@ static void append_model(const ech_config *config, const char *folder, ech_text 
     ech_text_append(out, " # its config.json sets the other keys of this section\n");
 }
 
+/* Samples of a micro-batch: 1, or more if a rank's plan could not hold as many runs of blocks
+ * (embedding, layers, head) as a batch of this many samples makes on so many ranks. */
+static int64_t micro_batch_of(const ech_config *config, int64_t batch, int ranks)
+{
+    int64_t blocks = config->model.num_hidden_layers + 2, micro = 1;
+    while (batch / ranks / micro * blocks > ECH_MOST_BLOCK_RUNS) micro *= 2;
+    return micro;
+}
+
 static void append_training(const ech_config *config, int ranks, ech_text *out)
 {
     int64_t positions = config->model.max_position_embeddings;
     int64_t tokens = least(positions > 0 ? positions : MOST_TOKENS, MOST_TOKENS);
     int64_t batch = STEP_TOKENS / tokens;
-    batch = (batch + ranks - 1) / ranks * ranks;
+    int64_t micro = micro_batch_of(config, batch, ranks), each = micro * ranks;
+    batch = (batch + each - 1) / each * each;
     ech_text_append(out, "data:\n");
     LINE(out, "train", "%s", "tokens", "EDIT: what `echelon data TEXT tokens` makes");
     LINE(out, "sequence_length", "%lld", (long long)tokens,
@@ -71,7 +82,8 @@ static void append_training(const ech_config *config, int ranks, ech_text *out)
     LINE(out, "global_batch_size", "%lld", (long long)batch,
          "%s a step, as in pretraining, for %s; take less to fine-tune",
          ECH_SCALED((double)batch * (double)tokens, "tokens"), ECH_COUNT(ranks, "rank"));
-    LINE(out, "micro_batch_size", "%d", 1, "the least memory; try 2 and 4");
+    LINE(out, "micro_batch_size", "%lld", (long long)micro, "the least memory; try %lld and %lld",
+         (long long)(2 * micro), (long long)(4 * micro));
     ech_text_append(out, "optimizer:\n");
     LINE(out, "name", "%s", "adamw", "what most models are trained with");
     LINE(out, "learning_rate", "%s", "1e-4", "EDIT: 1e-5 to fine-tune, 1e-4 to 6e-4 to pretrain");
