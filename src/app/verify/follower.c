@@ -222,14 +222,17 @@ static void exchange(ech_follower *f, int param)
     ech_exec_write(exec, &gradient, given);
 }
 
-/* Gradients are complete before the first norm. Other lists are observed, too. */
+/* Gradients are complete before the first norm. Other lists are observed, too. Between two steps of
+ * the compute lane there may be loads of batches. */
 static void observe(void *context, ech_exec *exec, const ech_step *step)
 {
     ech_follower *f = context;
     const ech_list *list = &f->run.session.plan->list[ECH_LIST_TRAIN];
     const ech_step *first = list->step.at, *end = first + list->step.n, *next = step + 1;
     (void)exec;
-    if (step < first || next >= end) return;
+    if (step < first || step >= end) return;
+    while (next < end && next->lane != ECH_LANE_COMPUTE) next++;
+    if (next == end) return;
     prepare(f, next);
     if (next->kind != ECH_STEP_NORM || f->taken) return;
     for (int p = 0; p < params_of(f); p++)
