@@ -320,7 +320,7 @@ bool ech_reduction_supported(const ech_comm_backend *backend, ech_reduction redu
 /* Does the setup of a channel's first ech_group_reduce in advance: for LIBRARY it makes an MPI
  * communicator. Until all members have called, no other thread of the rank can send or receive. So
  * one thread of a rank should prepare all channels for LIBRARY, in an order that all ranks have in
- * common. */
+ * common. LIBRARY's halves need it. */
 ech_status ech_group_prepare(ech_group *group, ech_reduction reduction);
 /* Lets NCCL's all-gather move equal shards. A ring crosses from machine to machine once, messages
  * from each member to each other one would cross many times. Before ech_group_set_queue; the same

@@ -261,7 +261,6 @@ static ech_status begin_half(ech_sum *sum, ech_reduction reduction)
 {
     sum->gathers = sum->scatters;
     sum->group->free_set = !sum->scatters;
-    ECH_TRY(ech_group_prepare(sum->group, reduction));
     return begin(sum, table[reduction].row);
 }
 

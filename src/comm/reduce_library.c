@@ -96,6 +96,7 @@ static ech_status run_scatter(const ech_sum *sum)
     bool over = sum->delivery == ECH_DELIVER_OVER && (group->on.joined || !is_inside(sum));
     char *mine = over ? sum->shard : sum->scratch;
     ech_library_call call = {ECH_LIBRARY_SCATTER, sum->x, mine, shard_of(sum), sum->dtype};
+    ECH_ASSERT(group->by_library[ECH_LIBRARY_SCATTER]); /* prepared */
     ECH_TRY(check_shards(sum));
     ECH_TRY(enter(group, batch, call));
     count(group, 0, sum->n - shard_of(sum), sum->item);
@@ -116,6 +117,7 @@ static ech_status run_gather(const ech_sum *sum)
 {
     ech_group *group = sum->group;
     ech_comm_batch *batch = ech_sum_batch(sum, sum->gathers, 0);
+    ECH_ASSERT(group->by_library[ECH_LIBRARY_GATHER]); /* prepared */
     ECH_TRY(check_shards(sum));
     ECH_TRY(enter(group, batch, gather_of(sum, sum->shard)));
     count(group, 0, (group->size - 1) * shard_of(sum), sum->item);

@@ -156,6 +156,24 @@ static unsigned find_lanes(const ech_plan *plan, ech_layout_group kind)
     return lanes;
 }
 
+/* Each channel of a sum or of a gather, lane by lane: all members have the same ones. */
+static ech_status prepare_channels(ech_exec *exec, ech_layout_group kind)
+{
+    const ech_plan *plan = exec->plan;
+    bool sums[ECH_LANES] = {0};
+    for (int l = 0; l < ECH_LIST_KINDS; l++)
+        for (size_t s = 0; s < plan->list[l].step.n; s++) {
+            const ech_step *step = &plan->list[l].step.at[s];
+            if (!ech_step_gathers(step) || step->group != kind) continue;
+            sums[step->lane] |= ech_step_is_sum(step);
+            if (ech_step_gathers_shards(plan, step))
+                ech_group_prepare_gathers(exec->channel[kind][step->lane]);
+        }
+    for (int lane = 0; lane < ECH_LANES; lane++)
+        if (sums[lane]) ECH_TRY(ech_group_prepare(exec->channel[kind][lane], plan->reduction));
+    return ECH_OK;
+}
+
 /* Lane l has the group's channel l + 1; the channel that made the group is closed again. */
 static ech_status make_group(ech_exec *exec, ech_layout_group kind, const int *members, int n)
 {
@@ -168,15 +186,7 @@ static ech_status make_group(ech_exec *exec, ech_layout_group kind, const int *m
     for (int lane = 0; lane < ECH_LANES; lane++)
         if (lanes & 1u << lane) exec->channel[kind][lane] = ech_group_open(group, lane + 1);
     ech_group_destroy(group);
-    for (int l = 0; l < ECH_LIST_KINDS; l++)
-        for (size_t s = 0; s < exec->plan->list[l].step.n; s++) {
-            const ech_step *step = &exec->plan->list[l].step.at[s];
-            if (step->group == kind && ech_step_gathers_shards(exec->plan, step))
-                ech_group_prepare_gathers(exec->channel[kind][step->lane]);
-        }
-    ech_group *reduces = exec->channel[kind][ECH_LANE_REDUCE];
-    return reduces && ech_layout_sums_over(kind) ? ech_group_prepare(reduces, exec->plan->reduction)
-                                                 : ECH_OK;
+    return prepare_channels(exec, kind);
 }
 _Static_assert((int)ECH_LANES < (int)ECH_GROUP_LANES, "a channel for each lane");
 
