@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+
 char *ech_count_text(int64_t n, char *buffer)
 {
     char digits[24];
@@ -29,7 +31,7 @@ char *ech_count_scaled(double value, const char *unit, char *buffer)
     static const char *const prefixes[] = {"", "k", "M", "G", "T", "P", "E"};
     size_t p = 0;
     for (; value >= 999.95 && p + 1 < sizeof prefixes / sizeof *prefixes; p++) value /= 1000;
-    snprintf(buffer, ECH_COUNT_BYTES, "%.1f %s%s", value, prefixes[p], unit);
+    ech_text_print(buffer, ECH_COUNT_BYTES, "%.1f %s%s", value, prefixes[p], unit);
     return buffer;
 }
 

@@ -333,8 +333,8 @@ ech_status ech_file_lock_folder(const char *path, double seconds, int *out)
 bool ech_file_is_same(const char *path, int fd)
 {
     struct stat there, here;
-    return stat(path, &there) == 0 && fstat(fd, &here) == 0 && there.st_dev == here.st_dev &&
-           there.st_ino == here.st_ino;
+    if (stat(path, &there) != 0) return errno != ENOENT && errno != ENOTDIR;
+    return fstat(fd, &here) == 0 && there.st_dev == here.st_dev && there.st_ino == here.st_ino;
 }
 
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *walk)

@@ -55,7 +55,8 @@ ech_status ech_file_make_folder(const char *path);
 ech_status ech_file_lock_folder(const char *path, double seconds, int *out);
 /* Unlocks it, also if a forked process has the descriptor, too; below 0: nothing. */
 void ech_file_unlock_folder(int descriptor);
-/* True if `path` still names the open file fd; false if it was replaced or removed. */
+/* True if `path` still names the open file fd; false if it was replaced or removed. An error of the
+ * file system shows neither: true. */
 bool ech_file_is_same(const char *path, int fd);
 /* Removes a file, or a folder with all its contents; a missing path is no error. */
 ech_status ech_file_remove_all(const char *path);

@@ -56,7 +56,7 @@ bool ech_text_to_real(const char *text, double *out)
     if (!is_decimal(text)) return false;
     errno = 0;
     char *end;
-    double value = strtod(text, &end);
+    double value = ech_text_number(text, &end);
     if (*end != '\0' || !isfinite(value)) return false;
     /* Denormal results raise ERANGE too and are fine; a number that vanished is not. */
     if (errno == ERANGE && fpclassify(value) == FP_ZERO) return false;
@@ -242,6 +242,6 @@ char *ech_text_from_bytes(int64_t bytes, char *buffer, size_t size)
     /* 1023.95 would print as 1024.0 of the smaller unit. */
     for (value /= 1024; fabs(value) >= 1023.95 && u + 1 < sizeof names / sizeof names[0]; u++)
         value /= 1024;
-    snprintf(buffer, size, "%.1f %s", value, names[u]);
+    ech_text_print(buffer, size, "%.1f %s", value, names[u]);
     return buffer;
 }

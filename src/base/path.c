@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * "~" and "${NAME}", as shells have them.
+ * "~", "${NAME}", quotes and backslashes, as shells have them.
  */
 #include "base/path.h"
 
@@ -106,4 +106,48 @@ bool ech_path_expand(const char *text, bool words, ech_text *out, ech_text *why)
         at += escapes ? 2 : 1;
     }
     return true;
+}
+
+/* ---- words ---- */
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n';
+}
+
+void ech_path_word_free(ech_path_word *word)
+{
+    free(word->text);
+}
+
+ech_path_word ech_path_next_word(const char **at)
+{
+    while (is_blank(**at)) ++*at;
+    if (**at == '\0') return (ech_path_word){0};
+    char quote = **at == '\'' || **at == '"' ? *(*at)++ : '\0';
+    ech_path_word w = {.text = ech_calloc(strlen(*at) + 1, 1), .quoted = quote != '\0'};
+    for (size_t n = 0; **at != '\0' && (quote ? **at != quote : !is_blank(**at)); ++*at) {
+        if (**at == '\\' && (*at)[1] && strchr(" \t\n\\'\"", (*at)[1])) ++*at;
+        w.text[n++] = **at;
+    }
+    w.open = quote && **at != quote;
+    *at += quote && **at == quote;
+    return w;
+}
+
+void ech_path_append_typed(const char *word, ech_text *out)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_./=:,+-@%";
+    if (*word && word[strspn(word, plain)] == '\0') {
+        ech_text_append(out, "%s", word);
+        return;
+    }
+    ech_text_append(out, "'");
+    for (const char *at = word; *at; at++)
+        if (*at == '\'')
+            ech_text_append(out, "'\\''");
+        else
+            ech_text_append_bytes(out, at, 1);
+    ech_text_append(out, "'");
 }

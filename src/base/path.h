@@ -16,4 +16,19 @@
  * another $, ~user, a variable that is not set, "s3://". */
 bool ech_path_expand(const char *text, bool words, ech_text *out, ech_text *why);
 
+/* A word of a text of several paths, without its quotes and backslashes. */
+typedef struct ech_path_word {
+    char *text; /* owned; NULL: there is none */
+    bool quoted;
+    bool open; /* its quote does not end */
+} ech_path_word;
+
+void ech_path_word_free(ech_path_word *word);
+/* The next word; *at moves past it. One in quotes ends at the next such quote. A backslash before a
+ * blank, a quote or a backslash makes it part of the word. */
+ech_path_word ech_path_next_word(const char **at);
+/* Appends a word as it is typed into a shell: in single quotes if that would read anything else
+ * into it. */
+void ech_path_append_typed(const char *word, ech_text *out);
+
 #endif

@@ -5,7 +5,9 @@
 #include "base/text.h"
 
 #include <ctype.h>
+#include <locale.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,9 +16,46 @@
 
 #include "base/memory.h"
 
+/* ---- numbers in any locale ---- */
+
+static locale_t with_points;
+
+static void make_locale(void)
+{
+    with_points = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+}
+
+/* Sets the locale of this thread, and returns the one that it had. */
+static locale_t use_points(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_locale);
+    return uselocale(with_points);
+}
+
+double ech_text_number(const char *text, char **end)
+{
+    locale_t had = use_points();
+    double number = strtod(text, end);
+    uselocale(had);
+    return number;
+}
+
+int ech_text_print(char *buffer, size_t size, const char *format, ...)
+{
+    va_list arguments;
+    locale_t had = use_points();
+    va_start(arguments, format);
+    int n = vsnprintf(buffer, size, format, arguments);
+    va_end(arguments);
+    uselocale(had);
+    return n;
+}
+
 void ech_text_append(ech_text *text, const char *format, ...)
 {
     va_list arguments, again;
+    locale_t had = use_points();
     va_start(arguments, format);
     va_copy(again, arguments);
     int n = vsnprintf(NULL, 0, format, arguments);
@@ -24,6 +63,7 @@ void ech_text_append(ech_text *text, const char *format, ...)
     text->at = ech_grow(text->at, &text->capacity, text->n + added + 1, 1);
     vsnprintf(text->at + text->n, added + 1, format, again);
     text->n += added;
+    uselocale(had);
     va_end(again);
     va_end(arguments);
 }
@@ -168,9 +208,9 @@ const char *ech_text_nearest(const char *name, const char *const *candidates, si
 char *ech_text_from_real(double value, int precision, char *buffer, size_t size)
 {
     for (; precision <= 17; precision++) {
-        snprintf(buffer, size, "%.*g", precision, value);
+        ech_text_print(buffer, size, "%.*g", precision, value);
         uint64_t printed, wanted;
-        double back = strtod(buffer, NULL);
+        double back = ech_text_number(buffer, NULL);
         memcpy(&printed, &back, sizeof printed);
         memcpy(&wanted, &value, sizeof wanted);
         if (printed == wanted) break;

@@ -16,6 +16,11 @@ typedef struct ech_text {
     size_t n, capacity;
 } ech_text;
 
+/* Numbers have a decimal point here, whatever locale the process has set: strtod, and snprintf. */
+double ech_text_number(const char *text, char **end);
+int ech_text_print(char *buffer, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Likewise. */
 void ech_text_append(ech_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Prints a finite number as %.*g with the fewest significant digits, at least `precision`, that
  * parse back to the same bits. Returns `buffer`, which has `size` >= 40 bytes. */

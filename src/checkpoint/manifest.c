@@ -150,7 +150,7 @@ static int version_of(const ech_checkpoint_info *info)
 static void append_loss(const char *key, double loss, ech_text *out)
 {
     char number[32] = "null"; /* JSON has neither NaN nor infinity */
-    if (isfinite(loss)) snprintf(number, sizeof number, "%.17g", loss);
+    if (isfinite(loss)) ech_text_print(number, sizeof number, "%.17g", loss);
     ech_text_append(out, "\"%s\":%s,\n", key, number);
 }
 

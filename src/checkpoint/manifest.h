@@ -15,7 +15,7 @@
 #include "checkpoint/hash.h"
 
 #define ECH_MANIFEST_NAME "manifest.json"
-enum { ECH_MANIFEST_LIMIT = 16 << 20 }; /* bytes */
+enum { ECH_MANIFEST_LIMIT = 64 << 20 }; /* bytes: of 30 TB of files */
 
 typedef struct ech_manifest {
     ech_checkpoint_info info; /* without info.text */

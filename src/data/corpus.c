@@ -12,52 +12,19 @@
 #include "base/divisor.h"
 #include "base/memory.h"
 #include "base/file.h"
+#include "base/path.h"
 #include "data/token_index.h"
 
 /* ---- the texts of blends, as Megatron users write them ---- */
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t' || c == '\n';
-}
-
-/* A word of the text: a path or a weight. */
-typedef struct word {
-    char *text; /* owned; NULL: there is none */
-    bool quoted;
-    bool open; /* its quote does not end */
-} word;
-
-static void free_word(word *w)
-{
-    free(w->text);
-}
-
-/* The next word; *at moves past it. One in quotes is a path, and ends at the next such quote. A
- * backslash before a blank, a quote or a backslash makes it part of the word. */
-static word next_word(const char **at)
-{
-    while (is_blank(**at)) ++*at;
-    if (**at == '\0') return (word){0};
-    char quote = **at == '\'' || **at == '"' ? *(*at)++ : '\0';
-    word w = {.text = ech_calloc(strlen(*at) + 1, 1), .quoted = quote != '\0'};
-    for (size_t n = 0; **at != '\0' && (quote ? **at != quote : !is_blank(**at)); ++*at) {
-        if (**at == '\\' && (*at)[1] && strchr(" \t\n\\'\"", (*at)[1])) ++*at;
-        w.text[n++] = **at;
-    }
-    w.open = quote && **at != quote;
-    *at += quote && **at == quote;
-    return w;
-}
-
-static bool is_number(const word *w)
+static bool is_number(const ech_path_word *w)
 {
     int64_t weight;
     return !w->quoted && ech_text_to_weight(w->text, strlen(w->text), &weight);
 }
 
 /* Whether a token file has the word as its prefix. */
-static bool has_file(const word *w)
+static bool has_file(const ech_path_word *w)
 {
     ECH_FREED char *index = ech_token_path(w->text, ".idx");
     return ech_file_exists(index);
@@ -81,11 +48,11 @@ static ech_status add_weight(const char *key, const char *text, const char *numb
     return ECH_OK;
 }
 
-typedef ECH_LIST(word) word_list;
+typedef ECH_LIST(ech_path_word) word_list;
 
 static void free_words(word_list *list)
 {
-    for (size_t i = 0; i < list->n; i++) free_word(&list->at[i]);
+    for (size_t i = 0; i < list->n; i++) ech_path_word_free(&list->at[i]);
     free(list->at);
 }
 
@@ -95,7 +62,7 @@ static void free_words(word_list *list)
 static ech_status find_weights(const char *key, const char *text, const word_list *list,
                                bool *weighted)
 {
-    const word *named = NULL;
+    const ech_path_word *named = NULL;
     bool can = list->n % 2 == 0;
     *weighted = list->n > 0 && is_number(&list->at[0]);
     for (size_t i = 0; i < list->n; i += 2) {
@@ -118,7 +85,7 @@ ech_status ech_corpus_read_words(const char *key, const char *text, ech_corpus_w
     ECH_CLEANUP(free_words) word_list list = {0};
     bool weighted;
     for (const char *at = text;;) {
-        word w = next_word(&at);
+        ech_path_word w = ech_path_next_word(&at);
         if (!w.text) break;
         ECH_PUSH(list, w);
         if (w.open) ECH_FAIL(ECH_EUSAGE, "%s \"%s\": a quote is not closed", key, text);

@@ -53,8 +53,8 @@ static void draw_series(const ech_chart *chart, int i, ech_text *out)
     ech_text_append(out, "</g>\n<g fill=\"%s\">\n", colours[i]);
     for (int p = 0; p < chart->points; p++) {
         char hint[160];
-        snprintf(hint, sizeof hint, "%.60s: %.60s, %.1f %%", chart->point[p], series->name,
-                 100 * series->value[p]);
+        ech_text_print(hint, sizeof hint, "%.60s: %.60s, %.1f %%", chart->point[p], series->name,
+                       100 * series->value[p]);
         ech_svg_rect(out, x_of(chart, p) - 4, y_of(series->value[p]) - 4, 8, 8, "", hint);
     }
     ech_text_append(out, "</g>\n");

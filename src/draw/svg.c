@@ -34,7 +34,7 @@ static void append_number(ech_text *out, double value)
 {
     char digits[330];
     ECH_ASSERT(isfinite(value));
-    int n = snprintf(digits, sizeof digits, "%.2f", value);
+    int n = ech_text_print(digits, sizeof digits, "%.2f", value);
     while (digits[n - 1] == '0') n--;
     if (digits[n - 1] == '.') n--;
     const char *from = n == 2 && digits[0] == '-' && digits[1] == '0' ? digits + 1 : digits;

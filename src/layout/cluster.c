@@ -51,7 +51,7 @@ static bool read_prefix(const char *text, size_t n, double *factor)
 static bool read_quantity(const char *text, const char *unit, double *out)
 {
     char *end;
-    double factor = 1, number = strtod(text, &end);
+    double factor = 1, number = ech_text_number(text, &end);
     if (end == text || !isfinite(number) || strpbrk(text, "xX")) return false; /* 0x10 */
     end += strspn(end, " ");
     size_t n = strlen(end), ends = strlen(unit);

@@ -21,7 +21,7 @@ static bool read_numbers(const char *text, int64_t n, double *to)
 {
     for (int64_t i = 0; i < n; i++) {
         char *end;
-        to[i] = strtod(text, &end);
+        to[i] = ech_text_number(text, &end);
         if (end == text || !(to[i] > 0) || !isfinite(to[i])) return false;
         text = end;
     }

@@ -67,7 +67,7 @@ static json_t *list_of(const char *text)
 {
     json_t *list = json_array();
     for (char *end; *text; text = end) {
-        double number = strtod(text, &end);
+        double number = ech_text_number(text, &end);
         if (end == text) break;
         json_array_append_new(list, json_real(number));
     }
@@ -134,7 +134,7 @@ static ech_status import_factor(const ech_family_import *in, const ech_family_im
     if (!ech_family_import_get(inner, ORIGINAL) && !ech_family_import_get(in, ORIGINAL) &&
         !names->original)
         ECH_FAIL(ECH_EINPUT, "%s: needs factor, or " ORIGINAL "; add one of them", inner->path);
-    snprintf(text, sizeof text, "%.17g", after > before ? after / before : 1);
+    ech_text_print(text, sizeof text, "%.17g", after > before ? after / before : 1);
     return ech_family_import_set(in, "model.rope_scaling_factor", text);
 }
 

@@ -28,7 +28,7 @@ ech_status ech_scale_import(const ech_family_import *in, const char *name, doubl
     double scale = form == ECH_SCALE_ROOT ? 1 / sqrt(number) : number;
     bool is_set = ech_config_is_set(in->config, key);
     if (is_set && fabs(ours - scale) < 1e-9 * scale) return ECH_OK;
-    snprintf(text, sizeof text, "%.17g", scale);
+    ech_text_print(text, sizeof text, "%.17g", scale);
     return ech_family_import_set(in, key, text);
 }
 

@@ -149,7 +149,7 @@ static void draw_logarithmic_levels(const chart_frame *frame, ech_text *out)
             if (!wanted || level < frame->low || level > frame->high) continue;
             char label[32];
             double value = times[i] * pow(10, power);
-            snprintf(label, sizeof label, fabs(power) < 6 ? "%.10g" : "%.0e", value);
+            ech_text_print(label, sizeof label, fabs(power) < 6 ? "%.10g" : "%.0e", value);
             draw_level(frame, value, label, out);
         }
 }

@@ -39,7 +39,7 @@ static void draw_cell(double share, int exponent, const char *name, const double
     double dark = fmax(0.05, 1 + log10(share) / decades);
     ech_svg_pale("#1f5fa8", 1 - fmin(1, dark), colour);
     snprintf(more, sizeof more, "fill=\"%s\"", colour);
-    snprintf(hint, sizeof hint, "%.80s: %.3g %% from 2^%d on", name, 100 * share, exponent);
+    ech_text_print(hint, sizeof hint, "%.80s: %.3g %% from 2^%d on", name, 100 * share, exponent);
     ech_svg_rect(out, at[0], at[1], at[2], at[3], more, hint);
 }
 
@@ -57,7 +57,7 @@ static void draw_layer(const ech_report_exponents *all, const ech_report_layer *
     ECH_FREED_TEXT name = ech_svg_truncate(layer->name, 11, left - margin - 8);
     ech_svg_words(out, left - 8, y + row / 2 + 4,
                   ECH_SVG_FAINT " font-size=\"11\" text-anchor=\"end\"", name.at ? name.at : "");
-    snprintf(below, sizeof below, "%.3g %%", 100 * small / elements);
+    ech_text_print(below, sizeof below, "%.3g %%", 100 * small / elements);
     ech_svg_words(out, width - right + 10, y + row / 2 + 4, ECH_SVG_FAINT " font-size=\"11\"",
                   below);
 }
