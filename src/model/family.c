@@ -259,8 +259,7 @@ void ech_model_choose(ech_config *config)
         config->model.vocab_size = config->model.num_classes;
 }
 
-/* The value after KEY= in words; NULL: it is not there. */
-static const char *find_value(const char *words, const char *key)
+const char *ech_family_find_value(const char *words, const char *key)
 {
     size_t n = strlen(key);
     for (const char *at = words; at && *at; at += strcspn(at, " "), at += *at == ' ')
@@ -271,7 +270,7 @@ static const char *find_value(const char *words, const char *key)
 static bool is_usual(const ech_config *config, const char *key)
 {
     ECH_FREED_TEXT value = {0};
-    const char *usual = find_value(ech_family_of(config)->defaults, key);
+    const char *usual = ech_family_find_value(ech_family_of(config)->defaults, key);
     if (!usual) usual = ech_config_default(key);
     ech_config_format(config, key, &value);
     return strncmp(value.at, usual, value.n) == 0 && (usual[value.n] == ' ' || !usual[value.n]);
@@ -341,7 +340,8 @@ int64_t ech_rows_heads(const ech_config *config)
 
 int64_t ech_rows_head_dim(const ech_config *config)
 {
-    return config->model.hidden_size / config->model.num_attention_heads;
+    int64_t heads = config->model.num_attention_heads; /* 0: a mapping file has no row of it */
+    return heads > 0 ? config->model.hidden_size / heads : 0;
 }
 
 int64_t ech_inner_quadruple(const ech_config *config)

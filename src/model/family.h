@@ -27,6 +27,8 @@ void ech_family_append_owned(ech_text *out);
 void ech_family_append_of_decoders(ech_text *out);
 /* "key=value key=value": each key that the run file leaves open gets its value. */
 void ech_family_choose(ech_config *config, const char *words);
+/* The value after "key=" in such words, up to a blank; NULL: it is not there. */
+const char *ech_family_find_value(const char *words, const char *key);
 /* Adds a mapping's family. Takes over the mapping: also after an error, and if the same family was
  * there already. */
 ech_status ech_family_add(ech_mapping *mapping, const ech_family **out);

@@ -90,7 +90,8 @@ static ech_status place(const ech_config *config, ech_model *model, ech_param *p
     const char *part;
     size_t n;
     int64_t groups = 0;
-    ech_box_place to = {.dim = rows_of(param), .transposed = is->row->transposed};
+    bool transposed = is->row->transposed && param->shape.dims > 1; /* no bias is */
+    ech_box_place to = {.dim = rows_of(param), .transposed = transposed};
     for (int i = 0; (part = word(is->row, i, &n)); i++) {
         const char *name = renamed(model, param, is, part, n);
         const ech_param *other = find_param(model, param->block, name);

@@ -24,6 +24,9 @@ ech_status ech_layers_import(const ech_family_import *in, const char *key, ech_t
 {
     ECH_FREED_TEXT ours = {0};
     bool alike = ech_config_is_set(in->config, key);
+    if (!letters->n)
+        ECH_FAIL(ECH_EINPUT, "%s: the number of layers must be known before %s: map it from a key",
+                 in->path, key);
     ech_config_format(in->config, key, &ours);
     for (size_t i = 0; alike && i < letters->n; i++)
         alike = ours.n && letters->at[i] == ours.at[i % ours.n];
@@ -105,7 +108,7 @@ ech_status ech_windows_import(const ech_family_import *in)
         ech_text_append(&letters, "%c", strcmp(type, WINDOW) == 0 ? 'L' : 'G');
     }
     if (has) return ech_layers_import(in, "model.window_layers", &letters);
-    if (!strchr(letters.at, 'L')) return ECH_OK;
+    if (!letters.n || !strchr(letters.at, 'L')) return ECH_OK;
     ECH_FAIL(ECH_EINPUT, "%s: layers have a window, but sliding_window gives none%s", in->path,
              windows->switched
                  ? "; set use_sliding_window to true"

@@ -337,6 +337,7 @@ static ech_status read_family(ech_mapping_reader *r)
     family->reads = join_reads(r);
     family->constants = join(r, r->base->constants, constants);
     family->defaults = join(r, r->base->defaults, defaults);
+    r->to->defaults = join(r, NULL, defaults);
     family->also = r->base->also;
     family->windows = r->base->windows;
     family->inner = r->base->inner;

@@ -16,6 +16,7 @@ struct ech_mapping {
     ech_names names;
     ech_rope_names rope; /* theta NULL: as the base has them */
     const char *ignored; /* blank-separated keys of config.json that change nothing */
+    const char *defaults; /* "key=value key=value" of the file, without its base's; NULL: none */
 };
 
 /* Reads a mapping file of n bytes, which is untrusted. Release *out with ech_mapping_destroy.

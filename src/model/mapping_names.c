@@ -218,6 +218,11 @@ ech_status ech_mapping_read_names(const ech_mapping_reader *r)
     if (map) ECH_TRY(ech_mapping_kind(r, map, "names", ECH_YAML_MAP));
     for (const ech_yaml_node *at = map ? map->first : NULL; at; at = at->next)
         ECH_TRY(read_name(r, map, at));
+    if (fused && to->names.in_first)
+        FAIL_AT(r, fused,
+                "%s: not with in_first, whose parts would be joined along inputs; name qkv, or "
+                "convert the weights to (outputs, inputs)",
+                "fused");
     return fused ? read_all_fused(r, fused) : check_base_fused(r, map);
 }
 

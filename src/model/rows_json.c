@@ -6,6 +6,7 @@
 #include "model/mapping.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +30,7 @@ static bool to_text(const json_t *value, char *text, size_t size)
     else if (json_is_integer(value))
         snprintf(text, size, "%lld", (long long)json_integer_value(value));
     else if (json_is_real(value) && isfinite(json_real_value(value)))
-        snprintf(text, size, "%.17g", json_real_value(value));
+        ech_text_print(text, size, "%.17g", json_real_value(value));
     else
         return false;
     return true;
@@ -151,6 +152,14 @@ static bool grows(const ech_family_import *in, const ech_family_row *row, const 
            in->config->model.vocab_size > rows;
 }
 
+/* The default of a mapping file, in place of its base's. False: it has none. */
+static bool has_default(const ech_mapping *mapping, const ech_family_row *row, char *text, size_t n)
+{
+    const char *found = mapping ? ech_family_find_value(mapping->defaults, row->key) : NULL;
+    if (found) snprintf(text, n, "%.*s", (int)strcspn(found, " "), found);
+    return found != NULL;
+}
+
 ech_status ech_family_import_row(const ech_family_import *in, const ech_family_row *row)
 {
     if (!row->key) return check_constant(in, row);
@@ -161,6 +170,8 @@ ech_status ech_family_import_row(const ech_family_import *in, const ech_family_r
     bool derives = !value && row->derived && (is_there || !row->initial);
     if (!value && row->use & ECH_ROW_OURS) return ECH_OK;
     const ech_mapping *mapping = ech_family_of(in->config)->mapping;
+    if (!value && !is_null && has_default(mapping, row, text, sizeof text))
+        return ech_config_fill(in->config, row->key, text, in->path, true);
     if (!value && !row->initial && !row->derived && !is_null && mapping)
         return ech_mapping_miss_key(mapping, in, row);
     if (!value && !row->initial && !row->derived && !is_null)

@@ -96,6 +96,7 @@ static const struct refusal {
     {"fused: [{tensor: \"a%d\", parts: [q, k]}]\n", "tensor: a%d: only names of experts have a %"},
     {"prefix: [a]\n", "prefix: needs a single value"},
     {"in_first: 1\n", "in_first: 1: neither true nor false"},
+    {"in_first: true\nfused: [{tensor: a, parts: [q, k, v]}]\n", "fused: not with in_first"},
     {"x: &a 1\n", "anchor &a: not supported"},
     {"x: {a: {b: {c: {d: {e: {f: {g: {h: 1}}}}}}}}\n", "too deep; a mapping file has keys"},
     {"---\nfamily: b\n", "a second document"},
@@ -253,6 +254,77 @@ TEST(has_a_tensor_for_each_role)
         if (!strstr(ech_last_error(), texts[i].said)) fail_msg("%s", ech_last_error());
         ech_config_destroy(config);
     }
+    ech_log_set_quiet(false);
+}
+
+/* A default of the file goes before its base's, also on import; config.json goes before both. */
+TEST(defaults_hold_for_what_config_json_lacks)
+{
+    ech_log_set_quiet(true);
+    if (add("usual", "defaults: {model.rms_norm_eps: 1e-3, model.rope_theta: 500000, "
+                     "model.hidden_act: geglu}\n") != ECH_OK)
+        fail_msg("%s", ech_last_error());
+    static const char *const files[] = {
+        "{\"model_type\": \"usual\", \"hidden_size\": 16, " SIZES "}",
+        "{\"model_type\": \"usual\", \"hidden_size\": 16, \"rms_norm_eps\": 0.5, "
+        "\"rope_theta\": 7.0, \"hidden_act\": \"silu\", " SIZES "}"};
+    for (int i = 0; i < 2; i++) {
+        ech_config *config = import_config();
+        if (import(files[i], config) != ECH_OK) fail_msg("%s", ech_last_error());
+        assert_int_equal(ech_model_resolve(config, 1), ECH_OK);
+        assert_true(config->model.rms_norm_eps == (i ? 0.5 : 1e-3));
+        assert_true(config->model.rope_theta == (i ? 7 : 500000));
+        assert_string_equal(ech_config_name(config, "model.hidden_act"), i ? "swiglu" : "geglu");
+        ech_config_destroy(config);
+    }
+    ech_log_set_quiet(false);
+}
+
+/* Rows from which others follow. */
+TEST(needs_no_row_to_end_well)
+{
+    static const char *const files[] = {"ignored: [num_attention_heads]\n",
+                                        "base: smollm3\nignored: [num_hidden_layers]\n",
+                                        "base: gemma2\nignored: [num_hidden_layers]\n"};
+    ech_log_set_quiet(true);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char name[32];
+        ECH_FREED_TEXT json = {0};
+        snprintf(name, sizeof name, "lacks%zu", i);
+        if (add(name, files[i]) != ECH_OK) fail_msg("%s", ech_last_error());
+        ech_config *config = import_config();
+        ech_text_append(&json, "{\"model_type\": \"%s\", \"hidden_size\": 16, " SIZES "}", name);
+        bool made = import(json.at, config) == ECH_OK && ech_model_resolve(config, 1) == ECH_OK;
+        assert_false(made);
+        assert_true(ech_last_error()[0] != '\0');
+        ech_config_destroy(config);
+    }
+    ech_log_set_quiet(false);
+}
+
+/* Biases of parts have one dimension, which no file transposes. */
+TEST(transposes_no_bias)
+{
+    ech_model *model;
+    ech_log_set_quiet(true);
+    if (add("biased", "fused: [{tensor: self_attn.qkv_proj, parts: [q, k, v], transposed: true}]\n"
+                      "constants: {model.qkv_bias: true}\n") != ECH_OK)
+        fail_msg("%s", ech_last_error());
+    ech_config *config = import_config();
+    if (import("{\"model_type\": \"biased\", \"hidden_size\": 16, " SIZES "}", config) != ECH_OK)
+        fail_msg("%s", ech_last_error());
+    assert_int_equal(ech_model_resolve(config, 1), ECH_OK);
+    if (ech_model_create_whole(config, &model) != ECH_OK) fail_msg("%s", ech_last_error());
+    int biases = 0;
+    for (size_t i = 0; i < model->param.n; i++) {
+        const ech_param *param = &model->param.at[i];
+        if (!param->file_name || !strstr(param->file_name, "qkv_proj")) continue;
+        assert_true(param->place.transposed == (param->shape.dims > 1));
+        biases += param->shape.dims == 1;
+    }
+    assert_int_equal(biases, 3 * config->model.num_hidden_layers);
+    ech_model_destroy(model);
+    ech_config_destroy(config);
     ech_log_set_quiet(false);
 }
 

@@ -7,7 +7,7 @@
 
 static const ech_family_row rows[] = {
     ECH_ROWS_SIZES,
-    ECH_ROW_KV_HEADS("8"),
+    ECH_ROW_KV_HEADS_OR_NULL("8"),
     ECH_ROWS_LLAMA("131072", "1e-5"),
     {"num_local_experts", "model.num_local_experts", .initial = "8"},
     {"num_experts_per_tok", "model.num_experts_per_tok", .initial = "2"},
