@@ -7,6 +7,7 @@
 
 #include "exec/state.h"
 #include "schedule/operands.h"
+#include "schedule/protocol/serving.h"
 #include "schedule/states.h"
 
 /* ---- views: shapes are computed once per list, since only addresses depend on the micro-batch
@@ -142,12 +143,15 @@ static void set_place(const frame *f, ech_call *call)
     call->shard.first = here->tensor * (call->extent.batch * call->extent.tokens / layout->tensor);
 }
 
-/* Micro-batches are dealt to replicas in turn. */
+/* Micro-batches are dealt to replicas in turn. With backup workers a commit sums the partials of an
+ * update's pushes. */
 static double state_share(const ech_exec *exec, const ech_step *step)
 {
+    const ech_plan *plan = exec->plan;
     int64_t own = ech_micro_at(exec->list->numbering, step->micro).micro_batch;
-    int64_t q = ech_layout_global_micro(exec->plan->layout, exec->plan->rank, own);
-    return q % exec->replicas == exec->replica ? exec->replicas : 0;
+    int64_t q = ech_layout_global_micro(plan->layout, plan->rank, own);
+    int summands = ech_serving_summands(plan->schedule, plan->layout);
+    return q % exec->replicas == exec->replica ? (double)exec->replicas / summands : 0;
 }
 
 /* Prepares what is the same for all calls of a step. */

@@ -10,6 +10,21 @@
 
 /* ---- channels work on the device's data ---- */
 
+static ech_status join(ech_exec *exec, ech_group *channel, int lane)
+{
+    return channel ? ech_group_set_queue(channel, &exec->on[lane]) : ECH_OK;
+}
+
+/* Servers have a channel with each worker. All ranks join pushed channels last, by worker. */
+static ech_status join_pushed(ech_exec *exec)
+{
+    for (int lane = 0; lane < (int)ECH_LANES; lane++)
+        ECH_TRY(join(exec, exec->channel[ECH_GROUP_PUSHED][lane], lane));
+    for (int i = 0; i < ech_exec_pushed_channels(exec); i++)
+        ECH_TRY(join(exec, ech_exec_pushed_channel(exec, i), i % (int)ECH_LANES));
+    return ECH_OK;
+}
+
 /* Only channels of steps; the rank's own thread and its saver send host memory. */
 ech_status ech_collectives_create(ech_exec *exec)
 {
@@ -24,13 +39,9 @@ ech_status ech_collectives_create(ech_exec *exec)
         if (!ech_lane_gathers(lane)) continue;
         on->context = &exec->lane_context[lane];
         for (ech_layout_group g = 0; g < ECH_GROUPS; g++)
-            if (exec->channel[g][lane]) ECH_TRY(ech_group_set_queue(exec->channel[g][lane], on));
+            if (g != ECH_GROUP_PUSHED) ECH_TRY(join(exec, exec->channel[g][lane], (int)lane));
     }
-    for (int i = 0; i < ech_exec_pushed_channels(exec); i++)
-        if (ech_exec_pushed_channel(exec, i))
-            ECH_TRY(ech_group_set_queue(ech_exec_pushed_channel(exec, i),
-                                        &exec->on[i % (int)ECH_LANES]));
-    return ECH_OK;
+    return join_pushed(exec);
 }
 
 /* ---- collective: COLLECTIVE ---- */

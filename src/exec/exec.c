@@ -75,7 +75,8 @@ static bool await(ech_exec *exec, const ech_step *step)
 /* Skips a step of a turn for which the worker has no push; it takes no time. */
 static ech_status pass_over(ech_exec *exec, const ech_step *step)
 {
-    for (int i = 0; i < ech_step_ticks(step); i++) ech_exec_mark(exec, step->tick + i);
+    bool marks = step->lane == ECH_LANE_COMPUTE;
+    for (int i = 0; i < ech_step_ticks(step) && marks; i++) ech_exec_mark(exec, step->tick + i);
     return ECH_OK;
 }
 

@@ -236,8 +236,8 @@ void ech_exec_set_scalar(ech_exec *exec, int index, double value);
 
 /* The pushes that this rank served in the last list, turn by turn; NULL, *n 0: it serves none. */
 const ech_serve *ech_exec_serves(const ech_exec *exec, int *n);
-/* Makes the rank serve pushes in a given order, and wait for them, instead of in the order of
- * arrival. */
+/* Makes the rank serve pushes in a given order, the same on all servers, and wait for them, instead
+ * of in the order of arrival. */
 void ech_exec_order_serves(ech_exec *exec, ech_serve_order *order, void *context);
 /* [workers] the training step of each worker's next push; the same on all ranks after a span. NULL:
  * there are no pushes. Borrowed. */

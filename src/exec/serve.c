@@ -291,13 +291,17 @@ static ech_status rest(ech_exec *exec, double idle, unsigned heard, long *nap)
     return ECH_OK;
 }
 
+static int prescribed(const ech_exec *exec, const ech_step *step)
+{
+    return exec->server->order(exec->server->order_context, exec->step, step->turn);
+}
+
 /* The next worker of the prescribed order, if any. */
 static int wanted(const ech_exec *exec, const ech_step *step)
 {
-    ech_server *server = exec->server;
-    const ech_serving *serving = &server->serving;
-    if (!server->order) return ech_serving_next(serving);
-    int worker = server->order(server->order_context, exec->step, step->turn);
+    const ech_serving *serving = &exec->server->serving;
+    if (!exec->server->order) return ech_serving_next(serving);
+    int worker = prescribed(exec, step);
     bool has_come = worker >= 0 && worker < serving->workers && serving->came[worker] > 0;
     return has_come ? worker : -1;
 }
@@ -321,6 +325,7 @@ static ech_status wait_for_push(ech_exec *exec, const ech_step *step, announced 
     }
     ech_comm_set_wait(exec->comm, -1);
     *what = exec->server->announced[worker];
+    what->worker = worker;
     if (exec->server->serving.lost[worker])
         *what = (announced){.worker = worker,
                             .step = exec->pushes.clock[worker] + exec->server->serving.done[worker],
@@ -347,6 +352,7 @@ static ech_status agree(ech_exec *exec, const ech_step *step, announced *what, e
     if (exec->plan->rank > first) {
         ECH_TRY(ech_comm_receive_start(exec->comm, first, TAG, what, sizeof *what, told));
         ECH_TRY(ech_comm_wait(exec->comm, told, 1));
+        if (exec->server->order) what->worker = prescribed(exec, step);
         if (what->lost) ech_serving_lose(&exec->server->serving, what->worker);
         *served = ech_serving_take(&exec->server->serving, what->worker);
         return ECH_OK;
@@ -505,6 +511,8 @@ static ech_status take_sums(ech_exec *exec, const ech_step *step)
 ech_status ech_handle_TALLY(ech_exec *exec, const ech_step *step)
 {
     bool first = exec->plan->rank == ech_layout_workers(layout_of(exec));
+    /* rows of scalars, and loads of turns without a push, which read the clocks */
+    ECH_TRY(ech_queue_wait(exec, step));
     if (exec->pushes.clock) ECH_TRY(tell_clocks(exec));
     ECH_TRY(take_sums(exec, step));
     return ech_scalars_tally(exec, step, first ? exec->server->step : NULL);

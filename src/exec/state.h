@@ -136,9 +136,9 @@ typedef struct ech_server ech_server; /* serve.c */
 typedef struct ech_pushes {
     /* [workers] the training step of each worker's next push; NULL: there are no pushes */
     int64_t *clock;
-    int last;  /* of a worker: its last turn of the list */
-    int next;  /* with backup workers: pushes of earlier turns will be dropped */
-    int tally; /* the train list's TALLY, after all turns */
+    atomic_int last; /* of a worker: its last turn of the list; lanes read it */
+    int next;        /* with backup workers: pushes of earlier turns will be dropped */
+    int tally;       /* the train list's TALLY, after all turns */
 } ech_pushes;
 
 typedef struct ech_kept_gradients ech_kept_gradients;      /* gradients.c */

@@ -67,7 +67,8 @@ typedef struct ech_call {
     double *reported;
     double *loss_factor; /* of the loss's gradient: loss scale / global token count */
     /* Factor of partials that are means over a step's samples: the number of replicas that commit
-     * layer states by their own samples, and 0 in micro-batches of another replica. */
+     * layer states by their own samples, and 0 in micro-batches of another replica. With backup
+     * workers divided by the workers of an update. */
     double state_share;
     /* of the gradient of a balance group's losses: loss scale / groups of the step */
     double *group_factor;

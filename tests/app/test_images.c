@@ -91,6 +91,7 @@ static const struct {
     {3, "parallel.strategy=parameter_server", true},
     {5, "parallel.strategy=parameter_server parallel.servers=2 parallel.reduction=direct", true},
     {3, "parallel.data=3 parallel.strategy=central_storage", true},
+    {4, "parallel.strategy=parameter_server parallel.backup_workers=1", true},
     {3, "parallel.strategy=asp parallel.flush_every=2", true},
     {5, "parallel.strategy=ssp parallel.servers=2 parallel.staleness=1 parallel.flush_every=2",
      true},
@@ -321,8 +322,9 @@ TEST(what_they_do_not_have)
                    "its size would depend on the layout");
     assert_refused(networks[0], "model.num_attention_heads=2", "model.num_attention_heads");
     assert_refused(networks[2],
-                   "parallel.data=2 parallel.strategy=parameter_server parallel.backup_workers=1",
-                   "statistics would follow samples whose gradients servers drop");
+                   "parallel.data=2 parallel.strategy=parameter_server parallel.backup_workers=1 "
+                   "model.norm_sync=true",
+                   "have no statistics in common");
     assert_refused(networks[2],
                    "parallel.data=2 parallel.strategy=hogwild model.norm_sync=true "
                    "optimizer.name=sgd optimizer.weight_decay=0",

@@ -189,6 +189,29 @@ TEST(test_sums_of_the_library)
     }
 }
 
+/* Workers and servers of pushes load their kernels before NCCL's are on their way, too. */
+TEST(servers_of_pushes_practise)
+{
+    static const char *const strategies[] = {
+        "parallel.strategy=asp parallel.servers=2 parallel.flush_every=2",
+        "parallel.strategy=ssp parallel.servers=1 parallel.flush_every=1",
+        "parallel.strategy=parameter_server parallel.servers=2 parallel.backup_workers=1"};
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
+        ech_config *config = config_of(strategies[i], "nccl");
+        tally t;
+        nccl_opened.use(NULL, NULL);
+        memset(is_loaded, 0, sizeof is_loaded);
+        loads = 0;
+        ech_kernels_watch(load);
+        if (fixture_run(config, i == 1 ? 3 : 4, count_rank, &t) != ECH_OK)
+            fail_msg("%s: %s", strategies[i], ech_last_error());
+        ech_kernels_watch(NULL);
+        assert_true(loads > 10);
+        assert_int_equal(nccl_opened.count().violations, 0);
+        ech_config_destroy(config);
+    }
+}
+
 ALL_TESTS(grid_setup, fixture_teardown)
 
 int main(void)

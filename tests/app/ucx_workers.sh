@@ -3,7 +3,8 @@
 #
 # Workers of asp and ssp that are killed at random moments, over ucx: the others continue, the loss
 # is reported after the span, and checkpoints are saved that a new start loads; also if two are
-# killed. A worker that is stopped is named, and a killed server, or the first worker, ends the job.
+# killed. A worker that is stopped is named, and a killed server, or the first worker, ends the job;
+# with batch norm any worker does.
 #     ucx_workers.sh ECHELON UCX [KILLS [SEED]]     UCX: ON or OFF, whether the build has it
 set -u
 usage='usage: ucx_workers.sh ECHELON UCX [KILLS [SEED]]'
@@ -72,4 +73,28 @@ ended_with 1 "rank 0 .*died"
 begin parallel.strategy=asp parallel.deadline=10
 kill -STOP "${ranks[2]}"
 ended_with 1 "rank 2"
+
+# A span ends with the mean of all workers' running statistics.
+{
+    printf '\0\0\10\3\0\0\0\100\0\0\0\10\0\0\0\10'
+    seq 1 2000 | head -c 4096
+} >x-images-idx3-ubyte
+{
+    printf '\0\0\10\1\0\0\0\100'
+    for ((i = 0; i < 16; i++)); do printf '\0\1\2\3'; done
+} >x-labels-idx1-ubyte
+"$echelon" data x-images-idx3-ubyte x --images >out 2>err || complain "no images"
+cat >run.yaml <<END
+model: {architecture: resnet, weight_layers: 18, base_channels: 2, image_height: 8, image_width: 8,
+        image_channels: 1, num_classes: 4}
+data: {train: x.images}
+training: {steps: 1000000, global_batch_size: 8, micro_batch_size: 2, validate_every: 0}
+optimizer: {learning_rate: 0.01}
+checkpoint: {every: 16}
+parallel: {threads: 1, flush_every: 8, servers: 2}
+log: {directory: run}
+END
+begin parallel.strategy=ssp
+kill -9 "${ranks[2]}"
+ended_with 1 "rank 2 .*died"
 conclude

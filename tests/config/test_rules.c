@@ -257,8 +257,8 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_compression_density_not_topk] = {"parallel.compression_density=0.5 " COMPRESSED,
                                                COMPRESSED,
                                                "parallel.compression_density=0.5 " TOPK},
-    [ECH_RULE_topk_without_halves] = {TOPK " parallel.reduction=naive", "parallel.reduction=naive",
-                                      TOPK " parallel.reduction=ring"},
+    [ECH_RULE_topk_naive_reduction] = {TOPK " parallel.reduction=naive", "parallel.reduction=naive",
+                                       TOPK " parallel.reduction=ring"},
     [ECH_RULE_topk_narrowed] = {TOPK " precision.reduce=bf16", "precision.reduce=bf16",
                                 TOPK " precision.reduce=fp32"},
     [ECH_RULE_compressed_dynamic_scale] = {COMPRESSED " precision.loss_scale=auto",
@@ -364,8 +364,8 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_central_found_partition] = {CENTRAL " parallel.partition=auto",
                                           "parallel.partition=auto", CENTRAL},
     [ECH_RULE_central_zero] = {CENTRAL " parallel.zero=1", "parallel.zero=1", CENTRAL},
-    [ECH_RULE_central_without_halves] = {CENTRAL " parallel.reduction=naive",
-                                         "parallel.reduction=naive", CENTRAL},
+    [ECH_RULE_central_naive_reduction] = {CENTRAL " parallel.reduction=naive",
+                                          "parallel.reduction=naive", CENTRAL},
     [ECH_RULE_central_asynchronous] = {CENTRAL " " SCHEDULE "pipedream", SCHEDULE "pipedream",
                                        CENTRAL},
     [ECH_RULE_central_updates_elsewhere] = {CENTRAL " memory.offload_optimizer=host",
@@ -504,7 +504,6 @@ static const trial trials[ECH_RULES] = {
                                            "memory.sequence_chunks=2"},
 #define VGG    "model.architecture=vgg training.micro_batch_size=2"
 #define RESNET "model.architecture=resnet training.micro_batch_size=2"
-    [ECH_RULE_backups_batch_norm] = {BACKUPS " " RESNET, RESNET, BACKUPS},
     [ECH_RULE_norm_of_micro_batch_open_micro_batch] = {"model.architecture=resnet", "", RESNET},
 #define SYNC "model.norm_sync=true parallel.data=2"
     [ECH_RULE_norm_sync_norm_groups] = {RESNET " " SYNC " model.norm_samples=2",
@@ -519,6 +518,8 @@ static const trial trials[ECH_RULES] = {
                                          RESNET " " SCHEDULE "pipedream", RESNET " " SYNC},
     [ECH_RULE_norm_sync_apart] = {RESNET " " SYNC " " APART, RESNET " " APART, RESNET " " SYNC},
     [ECH_RULE_norm_sync_pushes] = {RESNET " " SYNC " " PUSHES, RESNET " " PUSHES, RESNET " " SYNC},
+    [ECH_RULE_norm_sync_backups] = {RESNET " " SYNC " " BACKUPS, RESNET " " BACKUPS,
+                                    RESNET " " SYNC},
     [ECH_RULE_norm_sync_lock_free] = {RESNET " " SYNC " " HOGWILD, RESNET " " HOGWILD,
                                       RESNET " " SYNC},
     [ECH_RULE_images_on_cuda] = {VGG " parallel.device=cuda", "parallel.device=cuda", VGG},

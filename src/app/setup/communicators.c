@@ -43,6 +43,14 @@ static void add(ech_communicators *out, const ech_comm_backend *comm, int member
     out->bytes += ech_comm_library_bytes(comm, members, ech_queue_blocks(queue), rings);
 }
 
+/* A server has a channel of pushes for each worker. */
+static int channels_of(const ech_plan *plan, int channel)
+{
+    bool pushed = ech_channel_group(channel) == ECH_GROUP_PUSHED;
+    return pushed && ech_layout_serves(plan->layout, plan->rank) ? ech_layout_workers(plan->layout)
+                                                                 : 1;
+}
+
 ech_communicators ech_communicators_of(const ech_design *design, const ech_plan *plan)
 {
     ech_communicators out = {0};
@@ -57,7 +65,9 @@ ech_communicators ech_communicators_of(const ech_design *design, const ech_plan 
         for (size_t s = 0; s < plan->list[l].step.n; s++)
             add_step(&m, &plan->list[l].step.at[s], members);
     for (int i = 0; i < queues * world; i++) add(&out, comm, m.met[i] ? 2 : 0, i / world, false);
-    for (int c = 0; c < ECH_CHANNELS; c++) add(&out, comm, m.channel[c], m.lane[c], m.rings[c]);
+    for (int c = 0; c < ECH_CHANNELS; c++)
+        for (int i = 0; i < channels_of(plan, c); i++)
+            add(&out, comm, m.channel[c], m.lane[c], m.rings[c]);
     free(m.met);
     out.bytes += ech_comm_library_bytes(comm, 0, 0, false);
     return out;

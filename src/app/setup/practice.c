@@ -13,8 +13,15 @@ static const ech_list_kind practised[] = {ECH_LIST_INIT,  ECH_LIST_TRAIN,   ECH_
 static bool is_needed(const ech_design *design, const ech_comm *comm)
 {
     const ech_device *device = ech_device_find(ech_config_name(design->config, "parallel.device"));
-    return ech_comm_joins(comm) && ech_comm_size(comm) > 1 && !device->is_immediate &&
-           ech_layout_group_size(design->layout, design->model, 0, ECH_GROUP_PUSHED) == 0;
+    return ech_comm_joins(comm) && ech_comm_size(comm) > 1 && !device->is_immediate;
+}
+
+/* Workers push in turn, since nobody says who does. */
+static int in_turn(void *context, int64_t step, int turn)
+{
+    const ech_layout *layout = context;
+    (void)step;
+    return turn % ech_layout_workers(layout);
 }
 
 /* Reads the first batch of a split. */
@@ -48,6 +55,7 @@ ech_status ech_practise(const ech_design *design, const ech_comm *comm)
     for (int split = 0; split < 2 && status == ECH_OK; split++)
         status = read_split(&session, design, split ? ECH_SPLIT_VALID : ECH_SPLIT_TRAIN,
                             &corpus[split], &loader[split]);
+    if (status == ECH_OK) ech_exec_order_serves(session.exec, in_turn, design->layout);
     if (status == ECH_OK) status = run_lists(&session);
     ech_session_destroy(&session);
     for (int split = 0; split < 2; split++) {

@@ -12,7 +12,7 @@
  * library's first product chooses an algorithm and may allocate memory, and both wait until the GPU
  * is idle. Before the first step it is; later, kernels that receive may wait there for ranks that
  * wait for this one. Errors of a kernel that the build lacks appear here, too. Other runs: does
- * nothing, as for servers that take pushes in their order of arrival. Not collective. */
+ * nothing. Servers take pushes in turn here. Not collective. */
 ech_status ech_practise(const ech_design *design, const ech_comm *comm);
 
 #endif

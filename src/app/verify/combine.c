@@ -32,7 +32,12 @@ void ech_follower_add(ech_follower *f)
 {
     double *sum = ech_follower_copy(f, ECH_COPY_SUM, 0);
     double tokens = ech_exec_scalar(f->run.session.exec, ECH_SCALAR_TOKENS); /* its divisor */
-    for (int64_t i = 0; i < weights_of(f); i++) sum[i] += tokens * f->gradient[i];
+    for (int p = 0; p < ech_verifier_params(f->of); p++) {
+        /* a partial of a layer state is a mean over the worker's own samples */
+        double times = ech_verifier_param(f->of, p)->commit ? tokens / f->of->workers : tokens;
+        for (int64_t i = f->of->first[p]; i < f->of->first[p + 1]; i++)
+            sum[i] += times * f->gradient[i];
+    }
 }
 
 void ech_follower_mean(ech_follower *f)
