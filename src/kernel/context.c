@@ -21,6 +21,11 @@ ech_status ech_kernel_context_create(int threads, ech_kernel_context **out)
     if (threads < 1 || threads > ECH_MAX_THREADS)
         ECH_FAIL(ECH_EUSAGE, "%d threads for kernels: parallel.threads must be 1 to %d", threads,
                  ECH_MAX_THREADS);
+    if (omp_get_thread_limit() < threads) /* kernels divide their work by the number they ask for */
+        ECH_FAIL(ECH_EUSAGE,
+                 "parallel.threads = %d, but the environment's OMP_THREAD_LIMIT allows %d; unset "
+                 "it, or use fewer threads",
+                 threads, omp_get_thread_limit());
     ech_isa isa; /* the library must know it before its first product */
     ECH_TRY(ech_isa_decide(&isa));
 #ifndef ECH_KERNEL_CPU

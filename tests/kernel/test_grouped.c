@@ -204,6 +204,16 @@ TEST(biases_agree)
         for (size_t n = 0; n < TRIAL_COUNT(widths); n++) check_bias(groups[i], widths[n]);
 }
 
+/* Experts of several blocks, the last of which is the largest possible, and c of several. */
+TEST(products_of_many_rows_agree)
+{
+    static const group many[] = {{.P = 1, .X = 1, .Q = 255, .counts = {255}},
+                                 {.P = 1, .X = 2, .Q = 390, .counts = {383, 2}},
+                                 {.P = 1, .X = 1, .Q = 3, .counts = {3}}};
+    static const int64_t widths[] = {5, 3, 499};
+    for (size_t i = 0; i < TRIAL_COUNT(many); i++) check_product(many[i], widths[i], 6);
+}
+
 TEST(products_agree)
 {
     static const int64_t shapes[][2] = {{1, 1}, {7, 5}, {33, 18}, {70, 130}};

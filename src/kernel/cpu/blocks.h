@@ -26,10 +26,11 @@ static inline int64_t ech_even_parts(int64_t n, int64_t most)
     return (n + most - 1) / most;
 }
 
-/* Where the i-th of `parts` even parts of n begins, a multiple of 16; n for i = parts. */
+/* The beginning of the i-th of `parts` even parts of n, a multiple of 16; n for i = parts. It is
+ * rounded up, so no part has more than `most` (ech_even_parts), a multiple of 16. */
 static inline int64_t ech_even_part(int64_t n, int64_t i, int64_t parts)
 {
-    return i == parts ? n : n * i / parts / 16 * 16;
+    return i == parts ? n : (n * i / parts + 15) / 16 * 16;
 }
 
 static inline int64_t ech_grouped_blocks(const ech_tensor *counts, ech_grouped_cut cut)

@@ -272,6 +272,7 @@ void ECH_CPU(grouped_matmul)(ech_kernel_context *context, const ech_tensor *a, c
     for (int64_t i = 0; i < blocks; i++) {
         const ech_grouped_block at = ech_grouped_block_at(counts, R, cut, i);
         int64_t rows = at.row_end - at.row, row = at.first + at.row;
+        ECH_ASSERT(rows <= ROWS && at.column_end - at.column <= COLUMNS); /* one tile */
         const ech_tensor own_a = ech_tensor_rows(a, row, rows), own_b = matrix_of(b, at.expert);
         const ech_tensor own_c = ech_tensor_rows(c, row, rows);
         const product p = {&own_a,        &own_b, NULL,         accumulate ? &own_c : NULL,
