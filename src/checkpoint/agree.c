@@ -147,6 +147,13 @@ void ech_joint_begin(ech_joint *joint, ech_group *group)
     ech_tick_set(on_tick, joint);
 }
 
+ech_status ech_joint_end_or_fail(ech_joint *joint, ech_status work)
+{
+    if (work == ECH_OK) return ech_joint_end(joint, work);
+    ech_tick_set(NULL, NULL);
+    return work;
+}
+
 ech_status ech_joint_end(ech_joint *joint, ech_status work)
 {
     ech_tick_set(NULL, NULL);

@@ -44,5 +44,7 @@ void ech_joint_begin(ech_joint *joint, ech_group *group);
 /* Collective. work: the status of this member's work. Returns ECH_OK if all succeeded; else this
  * member's failure, or ECH_EABORTED if only others failed; ECH_ECOMM if the deadline passed. */
 ech_status ech_joint_end(ech_joint *joint, ech_status work);
+/* The same for work whose failure ends the job: the others learn of it by the job's end. */
+ech_status ech_joint_end_or_fail(ech_joint *joint, ech_status work);
 
 #endif

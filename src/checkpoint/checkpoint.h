@@ -208,8 +208,8 @@ ech_status ech_checkpoint_prune(const char *directory, int64_t keep, int64_t bes
 
 /* The key of a header's metadata for the hash of adapters' base. */
 #define ECH_BASE_KEY "echelon_base_xxh3_128"
-/* Largest header, in bytes: enough for 100,000 tensors. The format allows 100,000,000. */
-enum { ECH_SAFETENSORS_HEADER_LIMIT = 16 << 20 };
+/* Largest header, in bytes: the format's own limit. */
+enum { ECH_SAFETENSORS_HEADER_LIMIT = 100000000 };
 
 typedef struct ech_safetensors ech_safetensors;
 /* Opens a file and checks its header by the format's rules (docs/formats.md), before any allocation

@@ -168,13 +168,29 @@ static ech_checkpoint *open_or_skip(const ech_folder *folder, bool verify, bool 
     return checkpoint;
 }
 
-ech_status ech_checkpoint_open_newest(const char *directory, bool verify, ech_checkpoint **out)
+/* The newest one after step *newest that opens. *newest becomes the newest step (-1: none). */
+static ech_status open_first(const char *directory, bool verify, int64_t *newest,
+                             ech_checkpoint **out)
 {
     ECH_CLEANUP(ech_folders_free) ech_folders folders = {0};
     ECH_TRY(ech_folder_list_complete(directory, &folders));
+    int64_t before = *newest;
+    *newest = folders.n ? folders.at[0].step : -1;
+    for (size_t i = 0; i < folders.n && !*out && folders.at[i].step > before; i++)
+        *out = open_or_skip(&folders.at[i], verify, verify);
+    return ECH_OK;
+}
+
+ech_status ech_checkpoint_open_newest(const char *directory, bool verify, ech_checkpoint **out)
+{
+    ECH_CLEANUP(ech_folders_free) ech_folders folders = {0};
     ech_checkpoint *checkpoint = NULL;
-    for (size_t i = 0; i < folders.n && !checkpoint; i++)
-        checkpoint = open_or_skip(&folders.at[i], verify, verify);
+    int64_t newest = -1, before;
+    do { /* a run that saves may have removed what was listed */
+        before = newest;
+        ECH_TRY(open_first(directory, verify, &newest, &checkpoint));
+    } while (!checkpoint && newest > before);
+    if (!checkpoint) ECH_TRY(ech_folder_list_complete(directory, &folders));
     for (size_t i = 0; i < folders.n && !checkpoint && !verify; i++)
         ech_checkpoint_close(open_or_skip(&folders.at[i], false, true));
     if (folders.n > 0 && !checkpoint)
@@ -205,12 +221,24 @@ ech_status ech_checkpoint_find(const char *path, bool verify, ech_checkpoint **o
 
 /* Takes the checkpoint's name from it first: a removal that is interrupted leaves a temporary
  * folder, not half a checkpoint. */
-static ech_status remove_folder(const char *directory, const ech_folder *folder)
+static ech_status try_to_remove(const char *directory, const ech_folder *folder)
 {
     ECH_FREED char *temporary = ech_folder_path(directory, folder->step, ECH_FOLDER_TEMPORARY);
     ECH_TRY(ech_file_remove_all(temporary));
     ECH_TRY(ech_folder_rename(folder->path, temporary));
     return ech_file_remove_all(temporary);
+}
+
+/* One that its owner may not write stays. What cannot be removed now, the next save tries again:
+ * the run goes on. */
+static void remove_folder(const char *directory, const ech_folder *folder)
+{
+    if (access(folder->path, W_OK) != 0 && errno == EACCES) return;
+    bool quiet = ech_log_set_quiet(true);
+    ech_status status = try_to_remove(directory, folder);
+    ech_log_set_quiet(quiet);
+    if (status != ECH_OK) ech_log_warn("an old checkpoint stays: %s", ech_last_error());
+    ech_clear_error();
 }
 
 /* The newest that verifies; newer ones will be replaced by the run, which was resumed from an older
@@ -251,8 +279,8 @@ bool ech_folder_is_among_best(const double *losses, size_t n, size_t i, int64_t 
 }
 
 /* Removes all from `first` on but the best of all. */
-static ech_status remove_all_but_best(const char *directory, const ech_folders *folders,
-                                      size_t first, int64_t best)
+static void remove_all_but_best(const char *directory, const ech_folders *folders, size_t first,
+                                int64_t best)
 {
     ECH_FREED double *losses = ech_calloc(folders->n + 1, sizeof *losses);
     bool some = best > 0 && first < folders->n;
@@ -260,8 +288,7 @@ static ech_status remove_all_but_best(const char *directory, const ech_folders *
         losses[i] = ech_folder_valid_loss(&folders->at[i]);
     for (size_t i = first; i < folders->n; i++)
         if (!some || !ech_folder_is_among_best(losses, folders->n, i, best))
-            ECH_TRY(remove_folder(directory, &folders->at[i]));
-    return ECH_OK;
+            remove_folder(directory, &folders->at[i]);
 }
 
 ech_status ech_checkpoint_prune(const char *directory, int64_t keep, int64_t best, int64_t proven)
@@ -274,5 +301,6 @@ ech_status ech_checkpoint_prune(const char *directory, int64_t keep, int64_t bes
     stay++; /* the newest of at most that step */
     if (stay < folders.n && (size_t)keep < folders.n) ECH_TRY(find_whole(&folders, &first));
     if (stay < first + (size_t)keep) stay = first + (size_t)keep;
-    return remove_all_but_best(directory, &folders, stay, best);
+    remove_all_but_best(directory, &folders, stay, best);
+    return ECH_OK;
 }

@@ -16,11 +16,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/writing.h"
 #include "base/memory.h"
 #include "checkpoint/agree.h"
@@ -64,8 +66,8 @@ static ech_status plan(save *s)
 /* ---- create: rank 0 makes the folder and all files at their full sizes ---- */
 
 /* Removes what earlier saves left: temporary folders, and an old one whose successor is there. Any
- * other old one gets its name back. */
-static ech_status clear_remains(const char *directory)
+ * other old one gets its name back. Only what is in the way of this save must go. */
+static ech_status clear_remains(const char *directory, int64_t step)
 {
     ECH_CLEANUP(ech_folders_free) ech_folders folders = {0};
     ECH_TRY(ech_folder_list(directory, &folders));
@@ -74,9 +76,14 @@ static ech_status clear_remains(const char *directory)
         bool replaced = i > 0 && folder[-1].step == folder->step;
         if (folder->kind == ECH_FOLDER_FINAL) continue;
         ECH_FREED char *final = ech_folder_path(directory, folder->step, ECH_FOLDER_FINAL);
-        ECH_TRY(folder->kind == ECH_FOLDER_TEMPORARY || replaced
-                    ? ech_file_remove_all(folder->path)
-                    : ech_folder_rename(folder->path, final));
+        bool quiet = ech_log_set_quiet(true);
+        if (folder->step == step) ech_log_set_quiet(quiet);
+        ech_status status = folder->kind == ECH_FOLDER_TEMPORARY || replaced
+                                ? ech_file_remove_all(folder->path)
+                                : ech_folder_rename(folder->path, final);
+        ech_log_set_quiet(quiet);
+        if (folder->step == step) ECH_TRY(status);
+        if (status != ECH_OK) ech_log_warn("%s", ech_last_error());
     }
     return ECH_OK;
 }
@@ -93,7 +100,7 @@ static ech_status make_folders(const save *s)
     bool is_new = !ech_file_is_folder(s->directory);
     ECH_TRY(ech_file_make_folder(s->directory));
     if (is_new) ECH_TRY(apply_below(s->directory, "..", ech_file_sync_folder));
-    ECH_TRY(clear_remains(s->directory));
+    ECH_TRY(clear_remains(s->directory, s->info->step));
     ECH_TRY(apply_below(s->temporary, "model", ech_file_make_folder));
     if (s->stored[ECH_FILE_STATE].n)
         ECH_TRY(apply_below(s->temporary, "state", ech_file_make_folder));
@@ -316,6 +323,17 @@ static ech_status put_together(save *s)
     return ech_group_broadcast(s->world, 0, &s->manifest_bytes, sizeof s->manifest_bytes);
 }
 
+/* The last error stays. */
+static void remove_quietly(const char *folder)
+{
+    char why[2048];
+    snprintf(why, sizeof why, "%s", ech_last_error());
+    bool quiet = ech_log_set_quiet(true);
+    (void)ech_file_remove_all(folder);
+    ech_log_set_quiet(quiet);
+    ech_set_last_error(why);
+}
+
 ech_status ech_checkpoint_save(ech_group *world, const char *directory,
                                const ech_checkpoint_info *info, const ech_saved_tensor *tensors,
                                int n, int64_t *bytes)
@@ -326,7 +344,7 @@ ech_status ech_checkpoint_save(ech_group *world, const char *directory,
     if (st == ECH_OK) {
         st = put_together(&s);
         /* a full disk gets its space back; what cannot be removed now, the next save removes */
-        if (st != ECH_OK && s.leads) ech_file_remove_all(s.temporary);
+        if (st != ECH_OK && s.leads) remove_quietly(s.temporary);
     }
     int64_t sum = s.manifest_bytes;
     for (int f = 0; f < ECH_FILES; f++) {

@@ -201,7 +201,7 @@ TEST(test_refused_sizes)
         free(path);
     }
     /* a header above the limit, in a file that would hold it */
-    char *path = scratch_write(folder, "bomb", "\1\0\0\1\0\0\0\0{}", 10);
+    char *path = scratch_write(folder, "bomb", "\1\341\365\5\0\0\0\0{}", 10);
     assert_int_equal(truncate(path, 100 << 20), 0);
     assert_int_equal(ech_safetensors_open(path, &file), ECH_EINPUT);
     assert_error_has("limit");

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "checkpoint/agree.h"
 #include "config/about.h"
 
 /* ---- the model section ---- */
@@ -296,11 +297,14 @@ static void report_new_rows(const ech_config *config, const ech_shards *weights)
 static ech_status take_weights(ech_session *session, const ech_config *config)
 {
     bool first = session->plan->rank == 0;
+    ech_joint joint;
+    ech_group *world = ech_exec_world(session->exec);
     ECH_CLEANUP(close_initial) initial from = {0};
-    if (first) ECH_TRY(open_checked(session, config, &from));
-    if (first) ECH_TRY(find_base(session, config, &from));
-    ECH_TRY(
-        ech_group_broadcast(ech_exec_world(session->exec), 0, session->base, sizeof session->base));
+    ech_joint_begin(&joint, world); /* a hash of all weights may take longer than the deadline */
+    ech_status status = first ? open_checked(session, config, &from) : ECH_OK;
+    if (first && status == ECH_OK) status = find_base(session, config, &from);
+    ECH_TRY(ech_joint_end_or_fail(&joint, status));
+    ECH_TRY(ech_group_broadcast(world, 0, session->base, sizeof session->base));
     if (!first) ECH_TRY(open_checked(session, config, &from));
     if (first)
         ech_log_info("starting from the %d tensors of %s", ech_shards_count(from.weights),

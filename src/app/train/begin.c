@@ -20,6 +20,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/writing.h"
+#include "checkpoint/agree.h"
 #include "device/card.h"
 #include "schedule/calendar.h"
 
@@ -195,19 +196,21 @@ static ech_status check_named(const ech_trainer *t, const ech_checkpoint *newest
 
 /* The checkpoint to resume from; NULL: none; the caller closes it also after a failure. On rank 0
  * only, and before the other ranks learn of an error: one of them that exits could make the
- * launcher end the job before rank 0 has logged it. */
+ * launcher end the job before rank 0 has logged it. A restart of the job goes on from its own,
+ * whatever the first start began with. */
 static ech_status find_start(const ech_trainer *t, ech_checkpoint **out)
 {
     const ech_config *c = t->config;
     const char *resume = c->checkpoint.resume;
     bool never = strcmp(resume, "never") == 0, named = !never && !ech_config_is_auto(resume);
+    bool again = t->training->elapsed > 0;
     ECH_TRY(ech_checkpoint_open_newest(c->checkpoint.directory, true, out));
-    if (*out && never)
+    if (*out && never && !again)
         return ech_config_complain(c, "checkpoint.resume",
                                    "%s exists; remove it, choose another checkpoint.directory, or "
                                    "set checkpoint.resume to auto",
                                    ech_checkpoint_path(*out));
-    if (*out && named) ECH_TRY(check_named(t, *out));
+    if (*out && named && !again) ECH_TRY(check_named(t, *out));
     if (!*out && named) ECH_TRY(ech_checkpoint_find(resume, true, out));
     return *out ? check_saved(t, *out) : ECH_OK;
 }
@@ -250,24 +253,32 @@ static ech_status claim_folders(ech_trainer *t)
     return ECH_OK;
 }
 
+/* The start's checkpoint (NULL: none) and the folder of its weights; on rank 0. */
+static ech_status choose_start(ech_trainer *t, ech_checkpoint **out)
+{
+    ECH_TRY(find_start(t, out));
+    ECH_TRY(ech_design_check_repeat(t->design, *out ? ech_checkpoint_get_info(*out)->step : 0));
+    if (*out)
+        t->model_folder = ech_file_join(ech_checkpoint_path(*out), "model");
+    else if (t->config->model.init_from[0])
+        ECH_TRY(ech_shards_find(t->config->model.init_from, &t->model_folder));
+    return ECH_OK;
+}
+
 /* Restores a checkpoint that verifies, or sets initial parameters. Rank 0 finds and checks the
- * checkpoint; the others open it. */
+ * checkpoint, which may take longer than the deadline; the others open it. */
 static ech_status restore(ech_trainer *t)
 {
     char path[4096] = "";
+    ech_joint joint;
+    ech_group *world = ech_exec_world(t->session.exec);
     ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *checkpoint = NULL;
     t->saved_step = t->proven = -1;
-    if (ech_trainer_is_first(t)) {
-        ECH_TRY(find_start(t, &checkpoint));
-        int64_t step = checkpoint ? ech_checkpoint_get_info(checkpoint)->step : 0;
-        ECH_TRY(ech_design_check_repeat(t->design, step));
-        if (checkpoint) snprintf(path, sizeof path, "%s", ech_checkpoint_path(checkpoint));
-        if (checkpoint)
-            t->model_folder = ech_file_join(path, "model");
-        else if (t->config->model.init_from[0])
-            ECH_TRY(ech_shards_find(t->config->model.init_from, &t->model_folder));
-    }
-    ECH_TRY(ech_group_broadcast(ech_exec_world(t->session.exec), 0, path, sizeof path));
+    ech_joint_begin(&joint, world);
+    ech_status status = ech_trainer_is_first(t) ? choose_start(t, &checkpoint) : ECH_OK;
+    ECH_TRY(ech_joint_end_or_fail(&joint, status));
+    if (checkpoint) snprintf(path, sizeof path, "%s", ech_checkpoint_path(checkpoint));
+    ECH_TRY(ech_group_broadcast(world, 0, path, sizeof path));
     if (path[0] && !checkpoint) ECH_TRY(ech_checkpoint_open(path, false, &checkpoint));
     return checkpoint ? resume_from(t, checkpoint) : ech_session_initialise(&t->session, t->config);
 }
