@@ -34,6 +34,7 @@ class Key(TypedDict):
 {fields}
 
 def keys() -> dict[str, Key]: ...
+def escaped(path: str | os.PathLike[str]) -> str: ...
 
 # A key of a run file.
 Name = Literal[

@@ -32,7 +32,7 @@ def metrics_of(struct: _library.Metrics) -> Metrics:
     return found
 
 
-class _Signals:
+class Signals:
     """Python's signal handlers while the library trains. They may raise, which only a hook can
     pass on: a signal that arrives between two hooks waits for the next one."""
 
@@ -80,7 +80,7 @@ class Fit:
         self.stopped = False  # before the last step, and by no callback
         self._interrupted = False
         self._error: BaseException | None = None  # that a callback raised
-        self._signals = _Signals()
+        self._signals = Signals()
 
     def _begin(self, training: Training, metrics: _library.Metrics) -> None:
         self.callbacks.begin(training)
@@ -133,7 +133,7 @@ class Fit:
             with self._signals.held(), self.run._use() as handle:
                 options = _library.TrainOptions(ranks=ranks, gradients=gradients)
                 status = library.echelon_train(handle, options, ctypes.byref(hooks))
-                if self._error:
+                if self._error is not None:
                     raise self._error
                 check(status)
         finally:

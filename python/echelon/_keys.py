@@ -3,6 +3,7 @@
 import ctypes
 import numbers
 import os
+import re
 from typing import Any, Dict
 
 from . import _library
@@ -22,10 +23,18 @@ def keys():
     return found
 
 
+_WITH_PATHS = ("data.train", "data.valid", "training.plugins")  # several in a value
+
+
+def escaped(path):
+    """A path as a word of a text of several paths."""
+    return re.sub(r"([ \t\n\\'\"])", r"\\\1", os.fspath(path))
+
+
 def _text(key, value):
     """A key's value as a run file has it."""
     if isinstance(value, os.PathLike):
-        value = os.fspath(value)
+        value = escaped(value) if key in _WITH_PATHS else os.fspath(value)
     if isinstance(value, str):
         if "\0" in value:
             raise UsageError(f"{key}: {value!r} contains NUL, which no value may")

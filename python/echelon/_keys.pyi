@@ -16,6 +16,7 @@ class Key(TypedDict):
     choices: str
 
 def keys() -> dict[str, Key]: ...
+def escaped(path: str | os.PathLike[str]) -> str: ...
 
 # A key of a run file.
 Name = Literal[

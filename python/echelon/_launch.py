@@ -9,8 +9,8 @@ from typing import Any
 
 _SIZES = {  # variables of processes that a launcher started, and the comm that joins them
     "OMPI_COMM_WORLD_SIZE": "mpi", "PMI_SIZE": "mpi", "MPI_LOCALNRANKS": "mpi",
-    "WORLD_SIZE": "ucx"}
-_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+    "WORLD_SIZE": "ucx", "SLURM_STEP_NUM_TASKS": "mpi"}  # torchrun may be a task of Slurm
+_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 
 
 def _number(name: str) -> int:
@@ -29,8 +29,9 @@ def _tf_config() -> tuple[dict[str, Any], dict[str, Any]]:
 
 def comm() -> str:
     """The backend of this process's ranks: threads, unless a launcher started several processes."""
-    found = [name for size, name in _SIZES.items() if _number(size) > 1]
     cluster, task = _tf_config()
+    found = [name for size, name in _SIZES.items()
+             if _number(size) > 1 and not (cluster and size.startswith("SLURM"))]
     is_evaluator = task.get("type") == "evaluator"
     if not found and (is_evaluator or sum(map(len, cluster.values())) > 1):
         return "ucx"
@@ -39,8 +40,9 @@ def comm() -> str:
 
 def is_first() -> bool:
     """Whether this process is rank 0."""
-    if any(name in os.environ for name in _RANKS):
-        return not any(_number(name) for name in _RANKS)
     cluster, task = _tf_config()
+    ranks = [name for name in _RANKS if name in os.environ]
+    if ranks and (not cluster or "RANK" in ranks):
+        return not any(_number(name) for name in ranks)
     leads = ("chief", "master") if cluster.keys() & {"chief", "master"} else ("worker",)
     return not cluster or (task.get("type") in leads and task.get("index") == 0)

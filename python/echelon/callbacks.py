@@ -8,6 +8,7 @@ import contextlib
 import csv
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -105,36 +106,75 @@ class LambdaCallback(Callback):
             setattr(self, name, function)
 
 
+def _move(path: str, target: str) -> None:
+    """Puts a folder in the place of another one. At each moment path or target is complete."""
+    new, old = f"{target}.tmp", f"{target}.old"
+    shutil.rmtree(old, ignore_errors=True)
+    if os.stat(path).st_dev != os.stat(os.path.dirname(target)).st_dev:
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.copytree(path, new, symlinks=True)
+    else:
+        new = path
+    if os.path.lexists(target):
+        os.rename(target, old)
+    os.rename(new, target)
+    shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(path, ignore_errors=True)
+
+
 class BackupAndRestore(Callback):
     """Keeps checkpoints in `folder`, from which the same fit goes on after it was killed. When
-    training has succeeded, the last one moves to where the run's checkpoints belong, and the
-    others are removed, with the folder if nothing else is in it. save_freq: steps between
-    checkpoints."""
+    training has succeeded, the last one (with BestCheckpoint each that is left) moves to where the
+    run's checkpoints belong, in place of an earlier one of the same step. The others are removed,
+    with the folder if nothing else is in it. A further fit of the same run goes on from the last
+    one; a new run starts anew, as in Keras. save_freq: steps between checkpoints."""
+
+    _CHECKPOINT = re.compile(r"step-(\d{8,})")
 
     def __init__(self, folder: str | os.PathLike[str], save_freq: int = 100) -> None:
-        self.folder, self.save_freq, self.kept = os.fspath(folder), save_freq, ""
+        self.folder, self.save_freq = os.fspath(folder), save_freq
+        self.before: dict[str, Any] = {}  # the run's own keys
+        self.last = ""  # checkpoint
 
     def on_run(self, run: Run) -> None:
-        kept = run["checkpoint.directory"]
-        if kept == self.folder:  # the run of an earlier fit
-            kept = self.kept or "auto"
-        self.kept = kept if kept != "auto" else os.path.join(run["log.directory"], "checkpoints")
-        run["checkpoint.directory"] = self.folder
-        run["checkpoint.every"] = self.save_freq
+        own: dict[str, Any] = {"checkpoint.directory": run["checkpoint.directory"],
+                               "checkpoint.every": run["checkpoint.every"]}
+        run["checkpoint.directory"], run["checkpoint.every"] = self.folder, self.save_freq
+        if own["checkpoint.directory"] == run["checkpoint.directory"]:  # an earlier fit failed
+            own = self.before or {"checkpoint.directory": "auto", "checkpoint.every": "auto"}
+        self.before = own
 
-    def on_success(self, run: Run) -> None:
-        if not is_first():
-            return
-        steps = sorted(name for name in os.listdir(self.folder) if name.startswith("step-"))
+    def on_train_end(self, logs: Metrics) -> None:
+        self.last = f"step-{self.training.step_count:08}"
+
+    def _steps(self, folder: str) -> list[str]:
+        """The folders of checkpoints, the newest last."""
+        found = [self._CHECKPOINT.fullmatch(name) for name in os.listdir(folder)]
+        return [match[0] for match in sorted(filter(None, found), key=lambda match: int(match[1]))]
+
+    def _keep(self, backup: str, kept: str, best: bool) -> None:
+        steps = self._steps(backup)
+        os.makedirs(kept, exist_ok=True)
         for name in steps:
-            path, target = os.path.join(self.folder, name), os.path.join(self.kept, name)
-            if name == steps[-1] and not os.path.exists(target):
-                os.makedirs(self.kept, exist_ok=True)
-                shutil.move(path, target)
+            path = os.path.join(backup, name)
+            if best or name == steps[-1]:
+                _move(path, os.path.join(kept, name))
             else:
                 shutil.rmtree(path)
         with contextlib.suppress(OSError):  # it has something else, which is not ours
-            os.rmdir(self.folder)
+            os.rmdir(backup)
+
+    def on_success(self, run: Run) -> None:
+        backup, kept = run["checkpoint.directory"], self.before["checkpoint.directory"]
+        for key, value in self.before.items():
+            run._set(key, value)
+        if kept == "auto":
+            kept = os.path.join(run["log.directory"], "checkpoints")
+        if self.last and run["checkpoint.resume"] != "never" and any(
+                os.path.isdir(os.path.join(folder, self.last)) for folder in (backup, kept)):
+            run["checkpoint.resume"] = os.path.join(kept, self.last)  # of a further fit
+        if is_first() and os.path.isdir(backup):
+            self._keep(backup, kept, run["checkpoint.keep_best"] not in ("false", "0"))
 
 
 class EarlyStopping(Callback):
@@ -190,7 +230,7 @@ class BestCheckpoint(Callback):
 
 class LearningRateScheduler(Callback):
     """Sets the learning rate of each step to schedule(step, rate): the number of steps done, and
-    the last step's rate."""
+    the last step's rate, for the first step optimizer.learning_rate."""
 
     def __init__(self, schedule: Callable[[int, float], float]) -> None:
         self.schedule, self.rate = schedule, math.nan
@@ -221,8 +261,8 @@ class TensorBoard(Callback):
 
 
 class CSVLogger(Callback):
-    """Writes the metrics of each step as a line of a CSV file. Runs on images or features have a
-    column samples in place of tokens."""
+    """Writes the metrics of each step as a line of a CSV file, in the first process alone. Runs on
+    images or features have a column samples in place of tokens."""
 
     COLUMNS = ("step", "loss", "valid_loss", "grad_norm", "learning_rate", "tokens", "seconds")
 
@@ -230,10 +270,15 @@ class CSVLogger(Callback):
         self.filename, self.append = filename, append
 
     def on_train_begin(self, logs: Metrics) -> None:
-        self.has_header = self.append and os.path.exists(self.filename)
-        self.file = open(self.filename, "a" if self.append else "w", newline="", encoding="utf-8")
+        self.file: Any = None
+        if is_first():
+            self.file = open(self.filename, "a" if self.append else "w", newline="",
+                             encoding="utf-8")
+            self.has_header = os.fstat(self.file.fileno()).st_size > 0
 
     def on_train_batch_end(self, step: int, logs: Metrics) -> None:
+        if not self.file:
+            return
         columns = [name if name != "tokens" or name in logs else "samples" for name in self.COLUMNS]
         writer = csv.DictWriter(self.file, columns, extrasaction="ignore")
         if not self.has_header:
@@ -243,27 +288,31 @@ class CSVLogger(Callback):
         self.file.flush()
 
     def on_train_end(self, logs: Metrics) -> None:
-        self.file.close()
+        if self.file:
+            self.file.close()
 
 
 class ProgressBar(Callback):
     """A progress bar of tqdm where it is installed, and otherwise a line for every tenth of the
-    steps."""
+    steps; in the first process alone."""
 
     def on_train_begin(self, logs: Metrics) -> None:
         self.total = self.training.last_step
         self.tenth = max(self.total // 10, 1)
+        self.bar: Any = None
+        if not is_first():
+            return
         try:
             from tqdm.auto import tqdm  # type: ignore[import-untyped,unused-ignore]
-            self.bar: Any = tqdm(total=self.total, initial=logs["step"])
+            self.bar = tqdm(total=self.total, initial=logs["step"])
         except ImportError:
-            self.bar = None
+            pass
 
     def on_train_batch_end(self, step: int, logs: Metrics) -> None:
         if self.bar:
             self.bar.update(step - self.bar.n)
             self.bar.set_postfix(loss=f"{logs['loss']:.4f}")
-        elif step % self.tenth == 0 or step == self.total:
+        elif is_first() and (step % self.tenth == 0 or step == self.total):
             print(f"step {step} of {self.total}: loss {logs['loss']:.4f}", flush=True)
 
     def on_train_end(self, logs: Metrics) -> None:

@@ -224,6 +224,8 @@ def open_folder(folder):
 def _turns(value):
     out = []
     for turn in value:
+        if not isinstance(turn, dict):
+            raise TemplateError(f"a message is {turn!r:.60}, not an object with role and content")
         turn = dict(turn)
         if "role" not in turn and "from" in turn:
             turn = {"role": turn["from"], "content": turn.get("value")}
@@ -261,7 +263,11 @@ def _items(path):
         return
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield number, json.loads(line)
+            try:
+                item = json.loads(line)
+            except ValueError as error:
+                raise TemplateError(f"{path}:{number}: {error}") from error
+            yield number, item
 
 
 def _serve(folder, pipe):
@@ -328,16 +334,17 @@ def render_file(source, out, folder):
     rendered = 0
     unfinished = pathlib.Path(f"{out}.tmp")
     try:
-        with open(unfinished, "w", encoding="utf-8") as file:
+        unfinished.unlink(missing_ok=True)
+        with open(unfinished, "x", encoding="utf-8") as file:  # through no link of a stranger
             for line, item in _items(source):
-                found = conversation_of(item) if isinstance(item, dict) else None
-                if found:
-                    more = {k: item[k] for k in ("tools", "documents") if k in item}
-                    try:
+                try:
+                    found = conversation_of(item) if isinstance(item, dict) else None
+                    if found:
+                        more = {k: item[k] for k in ("tools", "documents") if k in item}
                         item = {"segments": worker.segments(*found, **more)}
-                    except TemplateError as error:
-                        raise TemplateError(f"{source}:{line}: {error}") from error
-                    rendered += 1
+                        rendered += 1
+                except TemplateError as error:
+                    raise TemplateError(f"{source}:{line}: {error}") from error
                 file.write(json.dumps(item, ensure_ascii=False) + "\n")
         unfinished.rename(out)
     finally:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _library
+from ._fit import Signals
+from ._keys import escaped
 from ._library import UsageError, check, library
 
 if TYPE_CHECKING:
@@ -21,6 +23,11 @@ def _bytes(text: str | os.PathLike[str] | None) -> bytes | None:
     if text is not None and "\0" in os.fspath(text):
         raise UsageError(f"{text!r}: a text has no NUL")
     return None if text is None else os.fspath(text).encode()
+
+
+def _paths(text: str | os.PathLike[str] | None) -> bytes | None:
+    """A path, or a text of several."""
+    return _bytes(escaped(text) if isinstance(text, os.PathLike) else text)
 
 
 def _fields(struct: Any) -> dict[str, Any]:
@@ -83,10 +90,10 @@ def evaluate(path: str | os.PathLike[str], data: str | os.PathLike[str], *,
     """
     options = _library.EvaluateOptions(
         split=_bytes(split), tokenizer=_bytes(tokenizer), device=_bytes(device),
-        logits=_bytes(logits), samples=samples, batch=batch, plugins=_bytes(plugins),
+        logits=_bytes(logits), samples=samples, batch=batch, plugins=_paths(plugins),
         parallel=_bytes(parallel))
     found = _library.Evaluation()
-    check(library.echelon_evaluate(_bytes(path), _bytes(data), options, ctypes.byref(found)))
+    check(library.echelon_evaluate(_bytes(path), _paths(data), options, ctypes.byref(found)))
     result = {"loss": found.loss, "targets": found.targets, "samples": found.samples}
     if not found.features:
         result["perplexity"] = math.exp(found.loss) if found.loss < 700 else math.inf
@@ -131,16 +138,17 @@ def score(path: str | os.PathLike[str], texts: Iterable[tuple[str | None, str]],
         at.context, at.text = _bytes(context), _bytes(text)
     options = _library.ScoreOptions(
         tokenizer=_bytes(tokenizer), device=_bytes(device), parallel=_bytes(parallel),
-        plugins=_bytes(plugins), begin_of_text=-1 if begin_of_text is None else int(begin_of_text),
+        plugins=_paths(plugins), begin_of_text=-1 if begin_of_text is None else int(begin_of_text),
         truncate=truncate, greedy=greedy)
-    found: list[Likelihood] = []
+    found: list[Any] = [None] * len(pairs)
 
     def take(one: Any, _: Any) -> None:
-        found.append(Likelihood(one[0].log_likelihood, one[0].tokens,
-                                None if one[0].greedy < 0 else bool(one[0].greedy)))
+        found[one[0].index] = Likelihood(one[0].log_likelihood, one[0].tokens,
+                                         None if one[0].greedy < 0 else bool(one[0].greedy))
 
-    check(library.echelon_score(_bytes(path), array, len(pairs), options,
-                                _library.TAKE_LIKELIHOOD(take), None))
+    with Signals().held():  # a handler that raises in `take` would lose a likelihood
+        check(library.echelon_score(_bytes(path), array, len(pairs), options,
+                                    _library.TAKE_LIKELIHOOD(take), None))
     return found
 
 
@@ -174,7 +182,7 @@ def sample(path: str | os.PathLike[str], prompt: str = "", *, ids: Iterable[int]
         temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
         begin_of_text=-1 if begin_of_text is None else int(begin_of_text),
         special_tokens=special_tokens, tokenizer=_bytes(tokenizer), device=_bytes(device),
-        plugins=_bytes(plugins))
+        plugins=_paths(plugins))
     check(library.echelon_sample(_bytes(path), _bytes(prompt), options, _library.TAKE(take), None))
     if failure:
         raise failure[0]

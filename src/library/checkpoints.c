@@ -50,6 +50,7 @@ echelon_status echelon_checkpoints_list(const char *path, echelon_checkpoints **
 {
     ech_library_enter();
     ECH_NEED(path);
+    ECH_NEED(out);
     echelon_checkpoints *list = ech_handle_create(sizeof *list, ECH_HANDLE_CHECKPOINTS);
     ech_status status = ech_folder_find(path, &list->folders);
     if (status != ECH_OK) {
@@ -85,6 +86,7 @@ echelon_status echelon_checkpoints_at(const echelon_checkpoints *checkpoints, in
 {
     ech_library_enter();
     ECH_USE(checkpoints, CHECKPOINTS);
+    ECH_NEED(out);
     if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
     if (index < 0 || index >= echelon_checkpoints_count(checkpoints))
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,

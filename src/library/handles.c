@@ -22,6 +22,7 @@ typedef struct entry {
 
 static const char *const names[] = {[ECH_HANDLE_RUN] = "run",
                                     [ECH_HANDLE_PLAN] = "plan",
+                                    [ECH_HANDLE_SEARCH] = "search",
                                     [ECH_HANDLE_TRAINING] = "training",
                                     [ECH_HANDLE_VERIFICATION] = "verification",
                                     [ECH_HANDLE_CHECKPOINTS] = "list of checkpoints"};

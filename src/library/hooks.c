@@ -76,23 +76,23 @@ static ech_status fulfil(driver *d)
     }
     d->requests &= ~ECHELON_VALIDATE;
     if (!d->requests || !ech_training_may_save(d->training)) return ECH_OK;
-    bool stops = d->requests & ECHELON_STOP && !echelon_train_is_done(d->training);
+    bool stops = d->requests & ECHELON_STOP;
     d->requests = 0;
     if (!d->metrics.saved) {
         ECH_TRY((ech_status)echelon_train_save(d->training));
         d->metrics.saved = 1;
         call(d, hooks->saved, "saved");
         ECH_TRY(agree(d));
+        stops |= d->requests & ECHELON_STOP;
+        d->requests &= ECHELON_VALIDATE; /* after the next step */
     }
-    if (stops) ech_training_stop(d->training);
+    if (stops && !echelon_train_is_done(d->training)) ech_training_stop(d->training);
     return ECH_OK;
 }
 
-/* Keeps the training for this thread, also between the hooks. */
 static ech_status train(driver *d)
 {
     const echelon_train_hooks *hooks = d->hooks;
-    ECH_USE_HANDLE(d->training, TRAINING, use.status);
     d->metrics = (echelon_metrics){.size = sizeof d->metrics,
                                    .step = echelon_train_steps(d->training),
                                    .loss = (double)NAN,
@@ -114,19 +114,26 @@ static ech_status train(driver *d)
     return agree(d);
 }
 
+/* Keeps the training for this thread, between the hooks and until it has ended. */
+static echelon_status train_and_finish(driver *d)
+{
+    echelon_status status = ECHELON_OK;
+    ECH_USE(d->training, TRAINING);
+    if (ech_training_trains(d->training)) status = (echelon_status)train(d);
+    snprintf(d->error, sizeof d->error, "%s", ech_last_error());
+    echelon_status end = echelon_train_finish(d->training);
+    if (status == ECHELON_OK) return end;
+    ech_set_last_error(d->error);
+    return status;
+}
+
 echelon_status echelon_train(echelon_run *run, const echelon_train_options *options,
                              const echelon_train_hooks *hooks)
 {
     echelon_train_hooks h;
     driver d = {.hooks = &h};
     ech_library_enter();
-    ech_library_take(&h, sizeof h, hooks);
+    ECH_TAKE(h, hooks);
     echelon_status status = echelon_train_start(run, options, &d.training);
-    if (status != ECHELON_OK) return status;
-    if (ech_training_trains(d.training)) status = (echelon_status)train(&d);
-    snprintf(d.error, sizeof d.error, "%s", ech_last_error());
-    echelon_status end = echelon_train_finish(d.training);
-    if (status == ECHELON_OK) return end;
-    ech_set_last_error(d.error);
-    return status;
+    return status == ECHELON_OK ? train_and_finish(&d) : status;
 }

@@ -24,6 +24,7 @@ struct echelon_run {
 typedef enum ech_handle_kind {
     ECH_HANDLE_RUN,
     ECH_HANDLE_PLAN,
+    ECH_HANDLE_SEARCH,
     ECH_HANDLE_TRAINING,
     ECH_HANDLE_VERIFICATION,
     ECH_HANDLE_CHECKPOINTS
@@ -68,8 +69,11 @@ ech_status ech_library_refuse_null(const char *argument, const char *function);
 ech_status ech_library_check_size(size_t size);
 /* Copies to a caller's struct as many bytes as both know: its first field is its size. */
 void ech_library_give(void *to, size_t size, const void *from, size_t known);
-/* The caller's options, completed with zeros; NULL: only zeros. */
-void ech_library_take(void *to, size_t known, const void *from);
+/* The caller's options, completed with zeros; NULL: only zeros. Error: their size is not set. */
+ech_status ech_library_take(void *to, size_t known, const void *from);
+/* The same for the options of a call, which returns the error. */
+#define ECH_TAKE(to, from)                                                                         \
+    if (ech_library_take(&(to), sizeof(to), from) != ECH_OK) return ECHELON_EUSAGE
 
 /* Returns the status with which a rank ends. A process of several ends with its failure, so its
  * error is printed if nobody gets the log. */

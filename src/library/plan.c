@@ -52,8 +52,9 @@ echelon_status echelon_plan_create(echelon_run *run, const echelon_plan_options 
     echelon_plan_options o;
     ech_library_enter();
     ECH_USE(run, RUN);
+    ECH_NEED(out);
+    ECH_TAKE(o, options);
     echelon_plan *plan = ech_handle_create(sizeof *plan, ECH_HANDLE_PLAN);
-    ech_library_take(&o, sizeof o, options);
     ech_status status = create(run, &o, plan);
     if (status == ECH_OK)
         *out = plan;

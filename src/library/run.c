@@ -105,12 +105,15 @@ void ech_library_give(void *to, size_t size, const void *from, size_t known)
     memcpy((char *)to + sizeof size, (const char *)from + sizeof size, n - sizeof size);
 }
 
-void ech_library_take(void *to, size_t known, const void *from)
+ech_status ech_library_take(void *to, size_t known, const void *from)
 {
-    size_t size = 0;
+    size_t size;
     memset(to, 0, known);
-    if (from) memcpy(&size, from, sizeof size);
-    if (size > sizeof size) ech_library_give(to, known, from, size);
+    if (!from) return ECH_OK;
+    memcpy(&size, from, sizeof size);
+    ECH_TRY(ech_library_check_size(size));
+    ech_library_give(to, known, from, size);
+    return ECH_OK;
 }
 
 /* ---- runs ---- */
@@ -129,6 +132,7 @@ echelon_status echelon_run_open(const char *path, echelon_run **out)
 {
     ech_library_enter();
     ECH_NEED(path);
+    ECH_NEED(out);
     if (ech_file_exists(path)) return make(path, NULL, NULL, out);
     return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "%s: cannot open: %s", path,
                                        strerror(ENOENT));
@@ -139,6 +143,7 @@ echelon_status echelon_run_open_text(const char *text, const char *name, echelon
     ech_library_enter();
     ECH_NEED(text);
     ECH_NEED(name);
+    ECH_NEED(out);
     return make(name, NULL, text, out);
 }
 
@@ -146,6 +151,7 @@ echelon_status echelon_run_open_model(const char *folder, echelon_run **out)
 {
     ech_library_enter();
     ECH_NEED(folder);
+    ECH_NEED(out);
     return make(NULL, folder, NULL, out);
 }
 
@@ -240,6 +246,7 @@ echelon_status echelon_run_get(echelon_run *run, const char *key, const char **o
     ech_library_enter();
     ECH_USE(run, RUN);
     ECH_NEED(key);
+    ECH_NEED(out);
     ech_status status = get(run, key);
     if (status == ECH_OK) *out = run->value.at ? run->value.at : "";
     return (echelon_status)status;
@@ -251,6 +258,7 @@ echelon_status echelon_run_is_set(echelon_run *run, const char *key, bool *out)
     ech_library_enter();
     ECH_USE(run, RUN);
     ECH_NEED(key);
+    ECH_NEED(out);
     ech_status status = look(run, key, &config);
     if (status == ECH_OK) *out = ech_config_is_set(config, key);
     return (echelon_status)status;
@@ -282,6 +290,7 @@ echelon_status echelon_key_at(int index, echelon_key *out)
     ech_library_enter();
     pthread_once(&once, make_defaults);
     if (defaults_status != ECH_OK) return (echelon_status)defaults_status;
+    ECH_NEED(out);
     if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
     if (!ech_config_about_key(index, &is))
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,

@@ -43,9 +43,11 @@ echelon_status echelon_search_create(echelon_run *run, const echelon_plan_option
                                      echelon_search **out)
 {
     echelon_plan_options o;
-    echelon_search *search = ech_calloc(1, sizeof *search);
     ech_library_enter();
-    ech_library_take(&o, sizeof o, options);
+    ECH_USE(run, RUN);
+    ECH_NEED(out);
+    ECH_TAKE(o, options);
+    echelon_search *search = ech_handle_create(sizeof *search, ECH_HANDLE_SEARCH);
     ech_status status = create(run, &o, search);
     if (status == ECH_OK)
         *out = search;
@@ -57,6 +59,7 @@ echelon_status echelon_search_create(echelon_run *run, const echelon_plan_option
 void echelon_search_free(echelon_search *search)
 {
     if (!search) return;
+    ECH_USE_HANDLE(search, SEARCH, );
     ech_search_destroy(&search->search);
     ech_run_close(&search->run);
     ech_text_free(&search->text);
@@ -64,11 +67,13 @@ void echelon_search_free(echelon_search *search)
     ech_text_free(&search->html);
     ech_text_free(&search->run_file);
     ech_text_free(&search->goodput);
-    free(search);
+    ech_handle_destroy(search);
 }
 
 const char *echelon_search_text(echelon_search *search)
 {
+    ech_library_enter();
+    ECH_USE_HANDLE(search, SEARCH, NULL);
     if (!search->text.n) ech_search_text(&search->search, &search->text);
     return search->text.at;
 }
@@ -76,6 +81,7 @@ const char *echelon_search_text(echelon_search *search)
 const char *echelon_search_json(echelon_search *search)
 {
     ech_library_enter();
+    ECH_USE_HANDLE(search, SEARCH, NULL);
     bool made = search->json.n || ech_search_json(&search->search, &search->json) == ECH_OK;
     return made ? search->json.at : NULL;
 }
@@ -83,17 +89,20 @@ const char *echelon_search_json(echelon_search *search)
 const char *echelon_search_html(echelon_search *search)
 {
     ech_library_enter();
+    ECH_USE_HANDLE(search, SEARCH, NULL);
     bool made = search->html.n || ech_search_html(&search->search, &search->html) == ECH_OK;
     return made ? search->html.at : NULL;
 }
 
 int echelon_search_places(const echelon_search *search)
 {
+    ECH_USE_HANDLE(search, SEARCH, 0);
     return search->search.places;
 }
 
 const char *echelon_search_run_file(echelon_search *search, int place)
 {
+    ECH_USE_HANDLE(search, SEARCH, NULL);
     const ech_search *of = &search->search;
     if (place < 0 || place >= of->places) return NULL;
     ech_text_free(&search->run_file);
@@ -103,13 +112,15 @@ const char *echelon_search_run_file(echelon_search *search, int place)
 
 const char *echelon_search_emitted(const echelon_search *search)
 {
+    ECH_USE_HANDLE(search, SEARCH, NULL);
     return search->search.advice.emitted.file.at;
 }
 
 const char *echelon_search_goodput_svg(echelon_search *search)
 {
-    const ech_advice *advice = &search->search.advice;
     ech_library_enter();
+    ECH_USE_HANDLE(search, SEARCH, NULL);
+    const ech_advice *advice = &search->search.advice;
     bool made = search->goodput.n || ech_advice_svg(advice, &search->goodput) == ECH_OK;
     return made ? search->goodput.at : NULL;
 }

@@ -19,7 +19,8 @@ echelon_status echelon_evaluate(const char *path, const char *data,
     ech_library_enter();
     ECH_NEED(path);
     ECH_NEED(data);
-    ech_library_take(&o, sizeof o, options);
+    ECH_TAKE(o, options);
+    ECH_NEED(out);
     if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
     if (o.samples < 0 || o.batch < 0)
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
@@ -76,7 +77,7 @@ static ech_status take_texts(const echelon_scored_text *texts, int64_t n, scored
     out->likelihood = ech_calloc((size_t)n, sizeof *out->likelihood);
     for (int64_t i = 0; i < n; i++) {
         echelon_scored_text one;
-        ech_library_take(&one, sizeof one, (const char *)texts + (size_t)i * size);
+        ECH_TRY(ech_library_take(&one, sizeof one, (const char *)texts + (size_t)i * size));
         if (!one.text) ECH_FAIL(ECH_EUSAGE, "text %lld is NULL; give a text", (long long)i);
         if (!one.name) snprintf(out->name[i], sizeof out->name[i], "text %lld", (long long)i);
         out->text[i] = (ech_scored_text){one.context, one.text, one.name ? one.name : out->name[i]};
@@ -119,6 +120,9 @@ echelon_status echelon_score(const char *path, const echelon_scored_text *texts,
 {
     echelon_score_options o = ECHELON_SCORE_OPTIONS;
     ech_library_enter();
+    ECH_NEED(path);
+    ECH_NEED(texts);
+    ECH_NEED(take);
     if (options && ech_library_check_size(options->size) != ECH_OK) return ECHELON_EUSAGE;
     if (options) ech_library_give(&o, sizeof o, options, options->size);
     return (echelon_status)score(path, texts, n, &o, take, context);

@@ -269,8 +269,9 @@ echelon_status echelon_train_start(echelon_run *run, const echelon_train_options
     echelon_train_options o;
     ech_library_enter();
     ECH_USE(run, RUN);
+    ECH_NEED(out);
+    ECH_TAKE(o, options);
     echelon_training *training = ech_handle_create(sizeof *training, ECH_HANDLE_TRAINING);
-    ech_library_take(&o, sizeof o, options);
     training->ranks = -1; /* unknown yet */
     pthread_mutex_init(&training->mutex, NULL);
     pthread_cond_init(&training->asked, NULL);
@@ -482,6 +483,7 @@ echelon_status echelon_train_validate(echelon_training *training, double *loss)
 {
     ech_library_enter();
     ECH_USE(training, TRAINING);
+    ECH_NEED(loss);
     ech_status alive = ech_training_check(training);
     if (alive != ECH_OK) return (echelon_status)alive;
     if (!training->first->valid)

@@ -77,7 +77,8 @@ echelon_status echelon_verify(echelon_run *run, const echelon_verify_options *op
     echelon_verify_options o;
     ech_library_enter();
     ECH_USE(run, RUN);
-    ech_library_take(&o, sizeof o, options);
+    ECH_NEED(out);
+    ECH_TAKE(o, options);
     if (o.steps < 0 || !(o.tolerance >= 0))
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
                                            "%lld steps, tolerance %g: must be 0 or more",
@@ -117,6 +118,7 @@ echelon_status echelon_verification_at(const echelon_verification *verification,
 {
     ech_library_enter();
     ECH_USE(verification, VERIFICATION);
+    ECH_NEED(out);
     if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
     if (index < 0 || index >= verification->count)
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,

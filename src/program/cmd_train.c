@@ -62,7 +62,7 @@ static double elapsed(void)
 }
 
 /* Blocks signals until the process knows whether it has ranks itself, whose threads handle them:
- * without handlers these signals would end it. */
+ * without handlers these signals would end it. The log's reader may end at any time. */
 static void hold_signals(void)
 {
     sigset_t held;
@@ -71,6 +71,7 @@ static void hold_signals(void)
     sigaddset(&held, SIGUSR2);
     sigaddset(&held, SIGTERM);
     sigprocmask(SIG_BLOCK, &held, NULL);
+    signal(SIGPIPE, SIG_IGN);
 }
 
 /* Trains in this process. */

@@ -6,6 +6,7 @@ exceptions, and a fit that is killed goes on from its backup.
     check_python.py ECHELON LIBRARY [CASE[.TEST] ...]
 """
 import csv
+import hashlib
 import json
 import math
 import os
@@ -207,6 +208,31 @@ class Callbacks(Case):
         self.assertEqual([path.name for path in backup.iterdir()], ["mine"])
         self.assertTrue((self.folder / "interrupted/checkpoints/step-00000006").exists())
 
+    def test_fits_after_a_backup(self):
+        """After success the run finds its checkpoints, and a further fit goes on. A new run starts
+        anew, and its checkpoint takes the place of the earlier one."""
+        backup, kept = self.folder / "again", self.folder / "fits/checkpoints"
+
+        def hash_of(step):
+            return hashlib.sha256((kept / step / "model/model.safetensors").read_bytes()).digest()
+        run = self.run_of("fits")
+        run.fit([echelon.BackupAndRestore(backup, save_freq=2)])
+        self.assertFalse(backup.exists())
+        self.assertEqual([one["step"] for one in run.checkpoints()], [6])
+        run["training.steps"] = 8
+        self.assertEqual(run.fit([echelon.BackupAndRestore(backup, save_freq=2)]).step, [7, 8])
+        first = hash_of("step-00000008")
+        backup.mkdir()
+        (backup / "step-notes").write_text("mine")
+        run = self.run_of("fits", **{"training.steps": 8, "training.seed": 2, "checkpoint.keep": 1})
+        history = run.fit([echelon.BackupAndRestore(backup, 2), echelon.BestCheckpoint(2)])
+        self.assertEqual(history.step, list(range(1, 9)))
+        self.assertNotEqual(hash_of("step-00000008"), first)
+        self.assertEqual([path.name for path in backup.iterdir()], ["step-notes"])
+        losses = dict(zip((2, 4, 6, 8), history.history["valid_loss"]))
+        best = set(sorted(losses, key=losses.get)[:2]) | {6, 8}  # 6: of the first fit
+        self.assertEqual(sorted(one["step"] for one in run.checkpoints()), sorted(best))
+
     def test_signals(self):
         """A signal that arrives while a step is made waits for its end. Handlers of the script
         are called, and are there again after fit."""
@@ -314,6 +340,38 @@ except BaseException as error:  # mpirun kills the other process if this one fai
                 f"{rank} {raised}",
                 f"{1 - rank} CommunicationError step 3: another process's hook failed"]))
             self.assertFalse((self.folder / "run/checkpoints/step-00000006").exists())
+
+    def test_a_locale_with_commas(self):
+        """A process whose numbers have decimal commas gets the same files."""
+        subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", self.folder / "de_DE.UTF-8"],
+                       capture_output=True, check=False)
+        if not (self.folder / "de_DE.UTF-8" / "LC_NUMERIC").exists():
+            self.skipTest("there are no sources of locales (Debian's package locales)")
+        script = self.folder / "commas.py"
+        script.write_text(f"""
+import locale, sys
+sys.path.insert(0, {str(PACKAGE)!r})
+locale.setlocale(locale.LC_ALL, "de_DE.UTF-8")
+assert locale.str(0.5) == "0,5"
+import echelon
+run = echelon.Run(text=open({str(self.folder / 'text.yaml')!r}).read())
+run["optimizer.weight_decay"] = 0.25
+run.fit([echelon.CSVLogger({str(self.folder / 'log.csv')!r})])
+assert run.verify(steps=1).passed and "." in run.plan().svg
+assert locale.str(0.5) == "0,5"
+""")
+        weights, found = "checkpoints/step-00000006/model/model.safetensors", set()
+        (self.folder / "text.yaml").write_text(self.text)
+        for words in ([sys.executable, script], [PROGRAM, "train", self.folder / "text.yaml",
+                                                 "optimizer.weight_decay=0.25"]):
+            shutil.rmtree(self.folder / "run", ignore_errors=True)
+            subprocess.run(words, env=os.environ | {"LOCPATH": str(self.folder)}, check=True,
+                           capture_output=True)
+            found.add((self.folder / "run" / weights).read_bytes())
+            self.assertIn("weight_decay: 0.25", (self.folder / "run/run.yaml").read_text())
+            for line in (self.folder / "run/metrics.jsonl").read_text().splitlines():
+                json.loads(line)
+        self.assertEqual(len(found), 1)
 
     def test_backup_survives_kills(self):
         """Killed after each step, and started again: the weights of the undisturbed run."""

@@ -28,6 +28,7 @@ static void says(const char *said)
 static void refuses_run(echelon_run *run, const char *said)
 {
     handles made;
+    echelon_search *search;
     const char *value;
     bool is_set;
     fails(echelon_run_set(run, "training.steps", "3"), ECHELON_EUSAGE, said);
@@ -35,6 +36,7 @@ static void refuses_run(echelon_run *run, const char *said)
     fails(echelon_run_get(run, "training.steps", &value), ECHELON_EUSAGE, said);
     fails(echelon_run_is_set(run, "training.steps", &is_set), ECHELON_EUSAGE, said);
     fails(echelon_plan_create(run, NULL, &made.plan), ECHELON_EUSAGE, said);
+    fails(echelon_search_create(run, NULL, &search), ECHELON_EUSAGE, said);
     fails(echelon_train_start(run, NULL, &made.training), ECHELON_EUSAGE, said);
     fails(echelon_train(run, NULL, NULL), ECHELON_EUSAGE, said);
     fails(echelon_verify(run, NULL, &made.verification), ECHELON_EUSAGE, said);
@@ -96,6 +98,11 @@ static bool take(const echelon_token *token, void *context)
     return false;
 }
 
+static void take_one(const echelon_likelihood *one, void *context)
+{
+    (void)one, (void)context;
+}
+
 static handles open_all(const char *folder)
 {
     handles of;
@@ -155,6 +162,8 @@ TEST(test_null)
     echelon_training *training;
     echelon_checkpoints *list;
     echelon_evaluation result = {.size = sizeof result};
+    const echelon_scored_text text = {.size = sizeof text, .text = "x"};
+    const echelon_train_options no_size = {.ranks = 2};
     const char *value;
     bool is_set;
     echelon_run *run = open_in("parallel.data=2", "null"), *other;
@@ -174,6 +183,18 @@ TEST(test_null)
     fails(echelon_sample(NULL, "x", NULL, take, NULL), ECHELON_EUSAGE, "path is NULL");
     fails(echelon_sample("x", NULL, NULL, take, NULL), ECHELON_EUSAGE, "prompt is NULL");
     fails(echelon_sample("x", "x", NULL, NULL, NULL), ECHELON_EUSAGE, "take_token is NULL");
+    fails(echelon_score("x", NULL, 1, NULL, take_one, NULL), ECHELON_EUSAGE, "texts is NULL");
+    fails(echelon_score(NULL, &text, 1, NULL, take_one, NULL), ECHELON_EUSAGE, "path is NULL");
+    fails(echelon_score("x", &text, 1, NULL, NULL, NULL), ECHELON_EUSAGE, "take is NULL");
+    fails(echelon_run_open_text("", "x", NULL), ECHELON_EUSAGE, "out is NULL");
+    fails(echelon_run_get(run, "training.steps", NULL), ECHELON_EUSAGE, "out is NULL");
+    fails(echelon_plan_create(run, NULL, NULL), ECHELON_EUSAGE, "out is NULL");
+    fails(echelon_search_create(run, NULL, NULL), ECHELON_EUSAGE, "out is NULL");
+    fails(echelon_train_start(run, NULL, NULL), ECHELON_EUSAGE, "out is NULL");
+    fails(echelon_verify(run, NULL, NULL), ECHELON_EUSAGE, "out is NULL");
+    fails(echelon_checkpoints_list("x", NULL), ECHELON_EUSAGE, "out is NULL");
+    fails(echelon_evaluate("x", "x", NULL, NULL), ECHELON_EUSAGE, "out is NULL");
+    fails(echelon_train_start(run, &no_size, &training), ECHELON_EUSAGE, "its size");
     assert_int_equal(echelon_train_start(run, NULL, &training), ECHELON_OK);
     fails(echelon_train_set(training, NULL, 1), ECHELON_EUSAGE, "key is NULL");
     fails(echelon_tensor_read(training, 0, NULL, 8), ECHELON_EUSAGE, "data is NULL");

@@ -111,7 +111,39 @@ TEST(the_handlers_thread_takes_a_signal)
     assert_true(echelon_train_is_stopped(training));
     assert_true(echelon_train_steps(training) < STEPS);
     assert_int_equal(echelon_train_finish(training), ECHELON_OK);
+    training = start(false, "third"); /* of it nothing was asked */
+    assert_int_equal(echelon_train_run(training, 0, NULL), ECHELON_OK);
+    assert_false(echelon_train_is_stopped(training));
+    assert_int_equal(echelon_train_finish(training), ECHELON_OK);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void own(int signal)
+{
+    (void)signal;
+}
+
+static void (*handler_of(int signal))(int)
+{
+    struct sigaction now;
+    assert_int_equal(sigaction(signal, NULL, &now), 0);
+    return now.sa_handler;
+}
+
+TEST(the_process_gets_its_handlers_back)
+{
+    signal(SIGINT, own);
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGPIPE, SIG_DFL);
+    echelon_training *training = start(true, "handlers");
+    assert_true(handler_of(SIGINT) != own && handler_of(SIGTERM) != SIG_DFL);
+    assert_true(handler_of(SIGHUP) == SIG_IGN && handler_of(SIGPIPE) == SIG_IGN);
+    signal(SIGUSR2, own); /* it stays, since the process has set it */
+    assert_int_equal(echelon_train_finish(training), ECHELON_OK);
+    assert_true(handler_of(SIGINT) == own && handler_of(SIGTERM) == SIG_DFL);
+    assert_true(handler_of(SIGHUP) == SIG_IGN && handler_of(SIGPIPE) == SIG_DFL);
+    assert_true(handler_of(SIGUSR2) == own);
+    for (int i = 0; i < CAUGHT; i++) signal(caught[i], SIG_DFL);
 }
 
 ALL_TESTS(fixture_setup, fixture_teardown)

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/path.h"
 #include "checkpoint/checkpoint.h"
 #include "layer/layers.h"
 #include "model/model.h"
@@ -193,11 +194,13 @@ static ech_status load_locked(const char *path)
 static ech_status each_word(const char *words, ech_status (*use)(const char *word, void *context),
                             void *context)
 {
-    ECH_FREED char *copy = ech_strdup(words);
-    char *rest = NULL;
-    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
-        ECH_TRY(use(word, context));
-    return ECH_OK;
+    for (const char *at = words;;) {
+        ECH_CLEANUP(ech_path_word_free) ech_path_word word = ech_path_next_word(&at);
+        if (!word.text) return ECH_OK;
+        if (word.open)
+            ECH_FAIL(ECH_EUSAGE, "training.plugins \"%s\": a quote is not closed", words);
+        ECH_TRY(use(word.text, context));
+    }
 }
 
 static ech_status load(const char *path, void *context)
@@ -302,10 +305,17 @@ static bool is_used(const plugin *p, const ech_config *config)
     return false;
 }
 
+static bool names(const char *paths, const char *path)
+{
+    for (const char *at = paths;;) {
+        ECH_CLEANUP(ech_path_word_free) ech_path_word word = ech_path_next_word(&at);
+        if (!word.text || strcmp(word.text, path) == 0) return word.text != NULL;
+    }
+}
+
 static ech_status check_named(const plugin *p, const ech_config *config)
 {
-    if (!p->path || !is_used(p, config) || ech_text_has_word(config->training.plugins, p->path))
-        return ECH_OK;
+    if (!p->path || !is_used(p, config) || names(config->training.plugins, p->path)) return ECH_OK;
     return ech_config_complain(config, "training.plugins",
                                "the run uses the plugin %s, which another run of this process "
                                "has loaded; add %s",

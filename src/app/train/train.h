@@ -31,8 +31,9 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *traini
  * SIGHUP, SIGINT: finish the train list, save and stop; a second SIGINT ends the process. Error:
  * ECH_EIO, no other thread can be started. */
 ech_status ech_train_catch_signals(void);
-/* Ends the thread if no other training of this process needs it. The handlers stay. Call it once
- * for each success of ech_train_catch_signals. */
+/* Ends the thread, forgets what was asked, and gives the process the handlers back that it had, if
+ * no other training of this process needs them. Call it once for each success of
+ * ech_train_catch_signals. */
 void ech_train_leave_signals(void);
 
 /* The requests of signals. An evaluator takes them (0: none since the last call), and passes them
