@@ -161,8 +161,9 @@ const char *ech_config_type_name(const char *key);
 const char *ech_config_key_choices(const ech_config *config, const char *key);
 /* A key's default, as keys.def has it. */
 const char *ech_config_default(const char *key);
-/* Appends a key's value ("model.rope_theta") as ech_config_print prints it. */
+/* Appends a key's value ("model.rope_theta"), and in quotes where YAML needs them. */
 void ech_config_format(const ech_config *config, const char *key, ech_text *out);
+void ech_config_format_yaml(const ech_config *config, const char *key, ech_text *out);
 
 /* True if a TEXT key's value is "auto". */
 bool ech_config_is_auto(const char *value);

@@ -175,6 +175,11 @@ static void append_yaml_value(const ech_config *config, const ech_config_key *ke
         ech_text_append_bytes(out, value.at, value.n);
 }
 
+void ech_config_format_yaml(const ech_config *config, const char *path, ech_text *out)
+{
+    append_yaml_value(config, ech_config_find_path(path), out);
+}
+
 /* Left out are a required key that has not been set, since it has no value, and a key that this run
  * does not read, since a run file that sets it is refused. */
 static bool is_printed(const ech_config *config, const ech_config_key *key)

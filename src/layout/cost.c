@@ -96,13 +96,14 @@ static bool rows_are_inside(ech_lineup of, int columns)
     return true;
 }
 
-static double cost_torus(const ech_rates *rates, double bytes, ech_lineup of, double latency,
-                         double slowest)
+static double cost_torus(const ech_rates *rates, double bytes, ech_lineup of, int first, int last)
 {
     int columns = ech_torus_columns(of.size), rows = of.size / columns;
+    double slowest = ech_rates_between(rates, of.size, first, last);
     double row = rows_are_inside(of, columns) ? rates->inside : slowest;
-    return latency * (rows > 1 ? 2 : 1) + bytes * (columns - 1) / columns / row +
-           bytes * (rows - 1) / of.size / slowest;
+    double latency = ech_rates_latency(rates, columns, first, last);
+    if (rows > 1) latency += ech_rates_latency(rates, rows, first, last);
+    return latency + bytes * (columns - 1) / columns / row + bytes * (rows - 1) / of.size / slowest;
 }
 
 static int largest_machine(ech_lineup of)
@@ -118,31 +119,33 @@ static int largest_machine(ech_lineup of)
 /* A half sends everything one way within the machine, and the shards of its members the other
  * way. */
 static double cost_hierarchical(const ech_rates *rates, ech_reduction_part part, double bytes,
-                                ech_lineup of, double latency, double slowest)
+                                ech_lineup of, int first, int last)
 {
     bool whole = part == ECH_REDUCTION_WHOLE;
     double machines = of.machines ? of.machines : 1, others = largest_machine(of) - 1;
     double back = whole ? bytes : bytes / of.size, turns = whole ? 2 : 1;
-    return latency * (machines > 1 ? 3 : 2) + others * (bytes + back) / rates->inside +
-           turns * bytes * (machines - 1) / machines / slowest;
+    double latency = 2 * ech_rates_latency(rates, 2, first, last);
+    if (of.machines > 1) latency += ech_rates_latency(rates, of.machines, first, last);
+    return latency + others * (bytes + back) / rates->inside +
+           turns * bytes * (machines - 1) / machines /
+               ech_rates_between(rates, of.size, first, last);
 }
 
 double ech_cost_sum(const ech_rates *rates, ech_reduction reduction, ech_reduction_part part,
                     double bytes, ech_lineup of, int first, int last)
 {
-    double slowest = ech_rates_between(rates, of.size, first, last);
-    double latency = ech_rates_latency(rates, 2, first, last);
     bool whole = part == ECH_REDUCTION_WHOLE;
     if (of.size < 2) return 0;
     /* everything that a worker has, or that a server gets from all workers: whichever is more */
     if (of.stores) {
         double most = fmax(1, (double)(of.size - of.stores) / of.stores);
-        return ech_rates_latency(rates, 2, first, last) + bytes * most / slowest;
+        return ech_rates_latency(rates, 2, first, last) +
+               bytes * most / ech_rates_between(rates, of.size, first, last);
     }
     if (reduction == ECH_REDUCTION_TORUS)
-        return cost_torus(rates, whole ? 2 * bytes : bytes, of, latency, slowest);
+        return cost_torus(rates, whole ? 2 * bytes : bytes, of, first, last);
     if (reduction == ECH_REDUCTION_HIERARCHICAL)
-        return cost_hierarchical(rates, part, bytes, of, latency, slowest);
+        return cost_hierarchical(rates, part, bytes, of, first, last);
     return (whole ? ech_cost_reduction : ech_cost_half)(rates, bytes, of.size, first, last);
 }
 

@@ -9,6 +9,7 @@
 #include "app/count.h"
 #include "program/options.h"
 #include "app/setup/plugins.h"
+#include "base/path.h"
 #include "tensor/tensor.h"
 
 static const char about[] =
@@ -70,6 +71,9 @@ ech_status ech_command_convert(int argc, char **argv, int *code)
     printf("%s: %s, %s parameters in %s, from a %s\n", in.out, conversion.model->family->name,
            ech_count_text(ech_model_params(conversion.model), count), ech_dtype_name(dtype),
            conversion.format);
-    printf("next: echelon train RUN.yaml model.init_from=%s\n", in.out);
+    ECH_FREED_TEXT word = {0}, typed = {0};
+    ech_text_append(&word, "model.init_from=%s", in.out);
+    ech_path_append_typed(word.at, &typed);
+    printf("next: echelon train RUN.yaml %s\n", typed.at);
     return ECH_OK;
 }

@@ -17,6 +17,7 @@
 #include "app/setup/setup.h"
 #include "base/terminal.h"
 #include "base/clock.h"
+#include "base/path.h"
 #include "data/data.h"
 #include "device/device.h"
 
@@ -57,8 +58,12 @@ static ech_status learn_tokens(const ech_data_text_source *texts, const char *ou
     ech_status status = ech_data_train_bpe(&training);
     ech_terminal_line_end(&progress);
     ECH_TRY(status);
-    printf("%s/tokenizer.json: %s tokens\nnext: echelon data %s TOKENS --tokenizer %s\n", out,
-           ech_count_text(vocabulary, count), texts->in, out);
+    ECH_FREED_TEXT line = {0};
+    ech_text_append(&line, "next: echelon data ");
+    ech_path_append_typed(texts->in, &line);
+    ech_text_append(&line, " TOKENS --tokenizer ");
+    ech_path_append_typed(out, &line);
+    printf("%s/tokenizer.json: %s tokens\n%s\n", out, ech_count_text(vocabulary, count), line.at);
     return ECH_OK;
 }
 
@@ -216,15 +221,30 @@ static void print_part(const char *prefix, const char *part, int64_t tokens)
            ech_count_text(tokens, count));
 }
 
-/* A key with the prefix as a word of the shell; in data.train blanks divide sources. */
+/* " KEY=VALUE" as a word of the shell. */
+static void print_key(const char *key, const char *value)
+{
+    ECH_FREED_TEXT word = {0}, typed = {0};
+    ech_text_append(&word, "%s=%s", key, value);
+    ech_path_append_typed(word.at, &typed);
+    printf(" %s", typed.at);
+}
+
+/* In data.train blanks divide sources. */
+static void append_source(const char *prefix, ech_text *out)
+{
+    for (const char *at = prefix; *at; at++)
+        ech_text_append(out, "%s%c", strchr(" \t\n\\'\"", *at) ? "\\" : "", *at);
+}
+
 static void print_source(const char *key, const char *prefix, const char *part)
 {
-    bool quoted = strpbrk(prefix, " \t\\") != NULL;
     int64_t weight; /* a number would be one */
-    const char *here = ech_text_to_weight(prefix, strlen(prefix), &weight) ? "./" : "";
-    printf(" %s%s=%s", quoted ? "'" : "", key, here);
-    for (const char *at = prefix; *at; at++) printf("%s%c", strchr(" \t\\", *at) ? "\\" : "", *at);
-    printf("%s%s", part, quoted ? "'" : "");
+    ECH_FREED_TEXT value = {0};
+    if (ech_text_to_weight(prefix, strlen(prefix), &weight)) ech_text_append(&value, "./");
+    append_source(prefix, &value);
+    ech_text_append(&value, "%s", part);
+    print_key(key, value.at);
 }
 
 /* An epoch of what a run trains on. */
@@ -233,8 +253,7 @@ static ech_status print_samples_of(const data_arguments *in)
     ECH_FREED_TEXT prefix = {0}, source = {0}, text = {0};
     if (!in->length) return ECH_OK;
     ech_text_append(&prefix, "%s%s", in->import.out, in->import.valid > 0 ? "-train" : "");
-    for (const char *at = prefix.at; *at; at++)
-        ech_text_append(&source, "%s%c", strchr(" \t\\'\"", *at) ? "\\" : "", *at);
+    append_source(prefix.at, &source);
     ECH_TRY(ech_print_packings(source.at, in->length, &text));
     fputs(text.at, stdout);
     return ECH_OK;
@@ -322,7 +341,8 @@ static void print_result(const data_arguments *in, const ech_import_count *count
     printf("next: echelon train RUN.yaml");
     print_source("data.train", out, split ? "-train" : "");
     if (split) print_source("data.valid", out, "-valid");
-    printf("%s%s\n", bytewise ? "" : " data.tokenizer=", bytewise ? "" : in->tokenizer);
+    if (!bytewise) print_key("data.tokenizer", in->tokenizer);
+    printf("\n");
 }
 
 /* ---- features ---- */

@@ -9,6 +9,7 @@
  *                [--mtbf HOURS --restart SECONDS [--repair HOURS] [--spares N] [--goodput FILE]]
  */
 #include <echelon.h>
+#include <math.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -214,6 +215,8 @@ static ech_status search(const plan_arguments *in, echelon_run *run,
     return status;
 }
 
+static const double usual_repair = 24; /* hours */
+
 /* Options that need others. */
 static ech_status check_options(const plan_arguments *in)
 {
@@ -227,15 +230,16 @@ static ech_status check_options(const plan_arguments *in)
         ECH_FAIL(ECH_EUSAGE, "--emit-for=%s: which file? Add --emit FILE", in->emit_for);
     if (in->memory_figure && in->json)
         ECH_FAIL(ECH_EUSAGE, "--memory-figure prints text; remove --json");
-    bool given = in->mtbf >= 0;
-    if (!given && (in->restart >= 0 || in->spares || in->goodput))
-        ECH_FAIL(ECH_EUSAGE, "--restart, --spares and --goodput are about failures; add --mtbf");
+    bool given = !isnan(in->mtbf), others = !isnan(in->restart) || !isnan(in->repair);
+    if (!given && (others || in->spares || in->goodput))
+        ECH_FAIL(ECH_EUSAGE, "--restart, --repair, --spares and --goodput are about failures; add "
+                             "--mtbf");
     if (given && !(in->mtbf > 0 && in->mtbf < 1e12))
         ECH_FAIL(ECH_EUSAGE, "--mtbf: must be hours above 0");
     if (given && !(in->restart >= 0 && in->restart < 1e9))
         ECH_FAIL(ECH_EUSAGE, "--mtbf: a failure also costs the time until the job runs again; add "
                              "--restart SECONDS, from 0");
-    if (!(in->repair >= 0 && in->repair < 1e9))
+    if (!isnan(in->repair) && !(in->repair >= 0 && in->repair < 1e9))
         ECH_FAIL(ECH_EUSAGE, "--repair=%g: needs hours from 0", in->repair);
     return ECH_OK;
 }
@@ -255,7 +259,7 @@ static ech_status plan(const plan_arguments *in, echelon_run *run)
                                    .emit_for = in->emit_for,
                                    .mtbf_hours = in->mtbf > 0 ? in->mtbf : 0,
                                    .restart_seconds = in->restart,
-                                   .repair_hours = in->repair,
+                                   .repair_hours = isnan(in->repair) ? usual_repair : in->repair,
                                    .spares = in->spares};
     ECH_TRY(read_tokens(in->tokens, &wanted.tokens));
     ECH_TRY(check_options(in));
@@ -286,7 +290,7 @@ ech_status ech_command_plan(int argc, char **argv, int *code)
                                    .words = 1,
                                    .take = ech_run_take_word,
                                    .check = check};
-    plan_arguments in = {.mtbf = -1, .restart = -1, .repair = 24};
+    plan_arguments in = {.mtbf = (double)NAN, .restart = (double)NAN, .repair = (double)NAN};
     echelon_run *run = NULL;
     (void)code;
     ech_command_line_parse(&line, argc, argv, &in);

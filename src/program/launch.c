@@ -46,8 +46,8 @@ static ech_status start_job(const ech_launch_request *request, const ech_prepare
     ECH_TRY(ech_launch_self(job.ranks, by, &line));
     add_words(request, job.by_launcher, &line);
     ech_status status = ech_job_run(&job, &job_code);
-    bool is_ours =
-        job_code == ECH_EXIT_DONE || job_code == ECH_EXIT_USAGE || job_code == ECH_EXIT_STOPPED;
+    bool is_ours = job_code == ECH_EXIT_DONE || job_code == ECH_EXIT_USAGE ||
+                   job_code == ECH_EXIT_ILL_CONDITIONED || job_code == ECH_EXIT_STOPPED;
     *code = is_ours ? job_code : ECH_EXIT_FAILED;
     return status;
 }

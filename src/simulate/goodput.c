@@ -64,9 +64,18 @@ static void restart(job *j, uint64_t failure)
     }
 }
 
+/* A restart takes exp(restart / between) attempts: from so many on, hardly anything else happens,
+ * and there would be no end of drawing. */
+static const double most_restart = 7;
+
 ech_goodput ech_goodput_simulate(const ech_failures *failures, double interval, int count,
                                  uint64_t seed)
 {
+    if (failures->restart > most_restart * failures->between) {
+        double useful = ech_goodput_expected(failures, interval, failures->spares == 0);
+        return (ech_goodput){
+            .useful = useful, .restarting = 1 - useful, .failures = 1 / failures->between};
+    }
     job j = {.failures = failures, .seed = seed};
     double kept = 0, period = fmax(interval + failures->stall, failures->writing);
     j.repaired = ech_calloc((size_t)failures->spares + 1, sizeof *j.repaired);

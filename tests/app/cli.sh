@@ -362,6 +362,10 @@ expect 0 "layout +2 ranks .local.: 2 replicas$" "$echelon" verify run.yaml --ran
 expect 3 "ILL-CONDITIONED  with a unit above 1e-09" "$echelon" verify run.yaml --ranks 2 \
     --steps 10 \
     optimizer.learning_rate=10
+if "$echelon" --version | grep -q 'MPI:.*(/'; then
+    expect 3 "ILL-CONDITIONED" "$echelon" verify run.yaml --ranks 2 --steps 10 \
+        optimizer.learning_rate=10 parallel.comm=mpi
+fi
 expect 1 "FAILED.*first at step 1, " "$echelon" verify run.yaml --ranks 2 --tolerance 1e-300
 expect 2 "must be above 0" "$echelon" verify run.yaml --tolerance 0
 expect 2 "whole number, 1 to" "$echelon" verify run.yaml --steps 0

@@ -290,6 +290,14 @@ TEST(says_why_nothing_can_be_run)
     assert_refused("training.global_batch_size=7 parallel.pipeline=1 parallel.tensor=1", 4,
                    "with the run's parallel.pipeline or parallel.tensor; do not set this");
     assert_refused("parallel.schedule=gpipe", 2, "parallel.schedule");
+    assert_refused("parallel.strategy=parameter_server", 2, "no servers");
+    assert_refused("parallel.data=3", 2, "with the run's parallel.data = 3");
+}
+
+/* Degrees divide the ranks that train. */
+TEST(leaves_out_ranks_that_evaluate)
+{
+    assert_null(refusal("parallel.evaluators=1 data.valid=x checkpoint.every=2", 3));
 }
 
 TEST(names_the_keys_that_make_the_space_empty)

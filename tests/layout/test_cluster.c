@@ -137,7 +137,7 @@ TEST(test_levels)
     assert_close(ech_cost_copy(&rates, 25e9), 2);
     ech_lineup of = {.size = 8};
     double torus = ech_cost_sum(&rates, ECH_REDUCTION_TORUS, ECH_REDUCTION_WHOLE, 0, of, 0, 7);
-    assert_close(torus, 2 * 2 * 5e-6);
+    assert_close(torus, 2 * (2 + 1) * 5e-6); /* rows of 4, columns of 2 */
     c.step_factor = 1;
     rates = ech_rates_of_cluster(&c);
     c.level[1].links = 1;

@@ -62,6 +62,15 @@ TEST(spares_wait_as_erlang_says)
     }
 }
 
+/* A restart of e^27 attempts is not drawn. */
+TEST(restarts_that_hardly_succeed_have_an_end)
+{
+    ech_failures f = {.between = 22, .repair = 3600, .restart = 600, .stall = 1, .writing = 10};
+    ech_goodput g = ech_goodput_simulate(&f, 60, ECH_GOODPUT_FAILURES, 1);
+    assert_true(g.useful > 0 && g.useful < 1e-9);
+    assert_near(g.useful + g.restarting, 1, 1e-12);
+}
+
 TEST(more_spares_never_hurt)
 {
     double last = 0;

@@ -57,6 +57,39 @@ static void emit_recompute(ech_emitted *out, const ech_emit_row *row)
     }
 }
 
+/* `least`: the ZeRO stage from which DeepSpeed offloads this to the host; to disk from 3 on.
+ * folder: the argument with the disk's folder. */
+static void emit_offload(ech_emitted *out, const ech_emit_row *row, int64_t to, int64_t least,
+                         const char *folder)
+{
+    const ech_config *config = out->design->config;
+    int64_t needs = to == ECH_OFFLOAD_DISK ? 3 : least;
+    if (to == ECH_OFFLOAD_NONE) return;
+    if (config->parallel.zero < needs) {
+        ech_emit_miss(out, row->key, "deepspeed offloads this from parallel.zero=%d on",
+                      (int)needs);
+        return;
+    }
+    ech_emit_add(out, row->name, to == ECH_OFFLOAD_DISK ? "nvme" : "cpu");
+    if (to != ECH_OFFLOAD_DISK) return;
+    if (ech_config_is_auto(config->memory.offload_directory))
+        ech_emit_miss(out, row->key, "deepspeed needs a folder: set memory.offload_directory");
+    else
+        ech_emit_add(out, folder, config->memory.offload_directory);
+}
+
+static void emit_optimizer(ech_emitted *out, const ech_emit_row *row)
+{
+    emit_offload(out, row, out->design->config->memory.offload_optimizer, 1,
+                 "zero_optimization.offload_optimizer.nvme_path");
+}
+
+static void emit_parameters(ech_emitted *out, const ech_emit_row *row)
+{
+    emit_offload(out, row, out->design->config->memory.offload_parameters, 3,
+                 "zero_optimization.offload_param.nvme_path");
+}
+
 static const ech_emit_row rows[] = {
     {.key = "training.global_batch_size", .name = "train_batch_size"},
     {.key = "training.micro_batch_size", .name = "train_micro_batch_size_per_gpu"},
@@ -64,10 +97,10 @@ static const ech_emit_row rows[] = {
     {.key = "parallel.zero", .name = "zero_optimization.stage", .emit = emit_zero},
     {.key = "memory.offload_optimizer",
      .name = "zero_optimization.offload_optimizer.device",
-     .words = "none= host=cpu disk=nvme"},
+     .emit = emit_optimizer},
     {.key = "memory.offload_parameters",
      .name = "zero_optimization.offload_param.device",
-     .words = "none= host=cpu disk=nvme"},
+     .emit = emit_parameters},
     {.key = "parallel.tensor", .name = "tensor_parallel.autotp_size", .when = ech_emit_has_tensor},
     {.key = "parallel.sequence", .name = "", .words = "false=", .when = ech_emit_has_tensor},
     {.key = "parallel.pipeline", .name = "pipeline.stages", .when = ech_emit_has_stages},

@@ -119,7 +119,7 @@ bool ech_emit_has_context(const ech_design *design)
 
 bool ech_emit_has_experts(const ech_design *design)
 {
-    return ech_config_is_set(design->config, "model.num_local_experts");
+    return design->config->model.num_local_experts > 0;
 }
 
 bool ech_emit_has_tensor(const ech_design *design)
@@ -210,7 +210,8 @@ static bool has_row(const ech_emit_system *system, const char *key)
     return false;
 }
 
-/* Names keys that the run sets to other values than the default, and no row has. */
+/* Names keys that the run sets, or its family chooses, to other values than the default, and no row
+ * has. */
 static void find_missing(ech_emitted *out, const ech_config *defaults)
 {
     ech_config_about about;
@@ -218,11 +219,12 @@ static void find_missing(ech_emitted *out, const ech_config *defaults)
         ECH_FREED_TEXT key = {0}, value = {0}, usual = {0};
         ech_text_append(&key, "%s.%s", about.section, about.name);
         if (!has_word(out->system->sections, about.section, strlen(about.section)) ||
-            has_word(own_keys, key.at, key.n) || has_row(out->system, key.at) ||
-            !ech_config_is_set(out->design->config, key.at))
+            has_word(own_keys, key.at, key.n) || has_row(out->system, key.at))
             continue;
         ech_config_format(out->design->config, key.at, &value);
         ech_config_format(defaults, key.at, &usual);
+        bool chosen = !ech_config_is_set(out->design->config, key.at);
+        if (chosen && ech_config_is_auto(usual.at)) continue;
         if (strcmp(value.at, usual.at) != 0)
             ech_emit_miss(out, key.at, "%s has no such argument", out->system->name);
     }

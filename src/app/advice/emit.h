@@ -3,7 +3,7 @@
  * A layout as arguments of another system: Megatron-LM, torchtitan or DeepSpeed. Each system is a
  * file with a table, one row per argument: our key, the argument, the words for our values, and the
  * condition under which it is emitted. A value that the system does not have is not emitted, but
- * named; so is each key that the run sets and no row has.
+ * named; so is each key that the run sets, or its family chooses, and no row has.
  */
 #ifndef ECH_APP_ADVICE_EMIT_H
 #define ECH_APP_ADVICE_EMIT_H

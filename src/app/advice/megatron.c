@@ -68,6 +68,19 @@ static void emit_zero(ech_emitted *out, const ech_emit_row *row)
     ech_emit_add(out, "--ckpt-format", "fsdp_dtensor");
 }
 
+/* Megatron refuses experts of tensor ranks without it. */
+static void emit_sequence(ech_emitted *out, const ech_emit_row *row)
+{
+    const ech_design *design = out->design;
+    if (design->config->parallel.sequence == ECH_SEQUENCE_TRUE)
+        ech_emit_add(out, row->name, NULL);
+    else if (design->config->parallel.sequence == ECH_SEQUENCE_KEEP)
+        ech_emit_miss(out, row->key, "megatron has true and false");
+    else if (ech_emit_has_experts(design) && ech_emit_has_tensor(design))
+        ech_emit_miss(out, row->key,
+                      "megatron trains experts with tensor ranks only with parallel.sequence=true");
+}
+
 static void emit_recompute(ech_emitted *out, const ech_emit_row *row)
 {
     const ech_config *config = out->design->config;
@@ -136,7 +149,10 @@ static const ech_emit_row rows[] = {
     {.key = "parallel.expert",
      .name = "--expert-model-parallel-size",
      .when = ech_emit_has_experts},
-    {.key = "parallel.sequence", .name = "--sequence-parallel", .words = "false= true=+"},
+    {.key = "parallel.sequence",
+     .name = "--sequence-parallel",
+     .words = "false= true=+",
+     .emit = emit_sequence},
     {.key = "parallel.schedule",
      .name = "",
      .words = "1f1b= interleaved=",

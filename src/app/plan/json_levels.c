@@ -39,17 +39,29 @@ static void divide_messages(const ech_plan_report *report, int first, sender *s)
     if (!(all > 0)) s->share[0] = 1;
 }
 
-/* The outermost level that the rank's group crosses. members[world] is scratch. */
-static int level_of_group(const ech_design *design, int rank, ech_layout_group group, int *members)
+/* The outermost level that each rank's group crosses, plus 1; 0: not known yet. */
+typedef struct known_levels {
+    unsigned char *of[ECH_GROUPS]; /* [world] */
+    int *members;                  /* [world] scratch */
+} known_levels;
+
+/* All members of a group learn its level, but for pushes: servers are in several. */
+static int level_of_group(const ech_design *design, int rank, ech_layout_group group,
+                          known_levels *known)
 {
-    int n = ech_layout_members(design->layout, design->model, rank, group, members);
-    return n > 1 ? level_of(design->cluster, members[0], members[n - 1]) : 0;
+    unsigned char *of = known->of[group];
+    if (of[rank]) return of[rank] - 1;
+    int n = ech_layout_members(design->layout, design->model, rank, group, known->members);
+    int level = n > 1 ? level_of(design->cluster, known->members[0], known->members[n - 1]) : 0;
+    of[rank] = (unsigned char)(level + 1);
+    for (int i = 0; i < n && group != ECH_GROUP_PUSHED; i++)
+        of[known->members[i]] = (unsigned char)(level + 1);
+    return level;
 }
 
-static void add_rank(const ech_design *design, const sender *s, int rank, int *members, matrix *out)
+static void add_rank(const ech_design *design, const sender *s, int rank, known_levels *known,
+                     matrix *out)
 {
-    int level[ECH_GROUPS];
-    for (int group = 0; group < ECH_GROUPS; group++) level[group] = -1;
     for (ech_traffic_axis axis = 0; axis < ECH_TRAFFIC_AXES; axis++) {
         ech_space from, to;
         if (ech_traffic_copies(axis, &from, &to)) continue;
@@ -58,9 +70,8 @@ static void add_rank(const ech_design *design, const sender *s, int rank, int *m
             double messages = (double)flow[ECH_COLLECTIVE_NONE].bytes;
             double bytes = (double)ech_traffic_of(&s->traffic[axis], ECH_FLOW_ANY, group).bytes;
             if (!(bytes > 0)) continue;
-            if (level[group] < 0)
-                level[group] = level_of_group(design, rank, (ech_layout_group)group, members);
-            out->bytes[axis][level[group]] += bytes - messages;
+            int level = level_of_group(design, rank, (ech_layout_group)group, known);
+            out->bytes[axis][level] += bytes - messages;
             for (int l = 0; l < design->cluster->levels; l++)
                 out->bytes[axis][l] += messages * s->share[l];
         }
@@ -72,14 +83,18 @@ static void add_all(const ech_plan_report *report, matrix *out)
     const ech_design *design = report->design;
     const ech_classes *classes = &design->layout->classes;
     ECH_FREED sender *senders = ech_calloc((size_t)classes->n, sizeof *senders);
-    ECH_FREED int *members = ech_calloc((size_t)design->world, sizeof *members);
+    size_t world = (size_t)design->world;
+    ECH_FREED int *members = ech_calloc(world, sizeof *members);
+    ECH_FREED unsigned char *of = ech_calloc(world, ECH_GROUPS);
+    known_levels known = {.members = members};
+    for (size_t group = 0; group < ECH_GROUPS; group++) known.of[group] = &of[group * world];
     for (int c = 0; c < classes->n; c++) {
         int first = classes->first[c];
         ech_plan_step_traffic(report->alike.at[report->class_of[first]].plan, senders[c].traffic);
         divide_messages(report, first, &senders[c]);
     }
     for (int rank = 0; rank < design->world; rank++)
-        add_rank(design, &senders[classes->of[rank]], rank, members, out);
+        add_rank(design, &senders[classes->of[rank]], rank, &known, out);
 }
 
 json_t *ech_plan_levels_json(const ech_plan_report *report)

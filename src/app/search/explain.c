@@ -59,7 +59,10 @@ static void find_cause(const ech_search_space *space, ech_text *out)
 static ech_status explain_empty(const ech_search *search, const ech_search_space *space)
 {
     ECH_FREED_TEXT cause = {0};
+    int64_t data = space->run->config->parallel.data;
     find_cause(space, &cause);
+    if (!cause.n && data != ECH_AUTO)
+        ech_text_append(&cause, "parallel.data = %lld", (long long)data);
     if (cause.n)
         ECH_FAIL(ECH_EUSAGE,
                  "no layout of %d ranks has whole micro-batches of %lld samples a step with the "
@@ -69,7 +72,7 @@ static ech_status explain_empty(const ech_search *search, const ech_search_space
     ECH_FAIL(ECH_EUSAGE,
              "no layout of %d ranks has whole micro-batches of %lld samples a step; change the "
              "number of ranks or training.global_batch_size: a multiple of %d samples works",
-             search->ranks, (long long)space->batch, search->ranks);
+             search->ranks, (long long)space->batch, space->ranks);
 }
 
 /* ---- memory ---- */

@@ -527,7 +527,8 @@ ech_status ech_search_run(const ech_run *run, const ech_planning_options *option
     }
     ECH_TRY(ech_advice_check(&options->report.advice, &out->cluster, options->cluster));
     ECH_TRY(find_memory(out, &s.trials.memory));
-    ech_status status = ech_search_space_create(run, &out->cluster, out->ranks, &s.space);
+    int trains = out->ranks - (int)run->config->parallel.evaluators;
+    ech_status status = ech_search_space_create(run, &out->cluster, trains, &s.space);
     memcpy(out->fixed, s.space.fixed, sizeof out->fixed);
     s.space.system = out->system = options->report.advice.emit_for;
     if (status == ECH_OK) status = run_search(&s);

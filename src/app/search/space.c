@@ -198,8 +198,8 @@ static void find_values(const walk *w, ech_candidate *c, ech_search_key key)
     values list = {.n = 0};
     if (key == ECH_SEARCH_KEYS) {
         c->data = data_ranks(space, c);
-        int64_t d = c->data * OF(micro);
-        if (c->data == 0 || space->batch % d) return;
+        int64_t d = c->data * OF(micro), given = space->run->config->parallel.data;
+        if (c->data == 0 || space->batch % d || (given != ECH_AUTO && given != c->data)) return;
         c->micro_batches = space->batch / d;
         c->seconds = (double)NAN;
         ech_search_estimate(space, c);
@@ -451,6 +451,13 @@ ech_status ech_search_space_create(const ech_run *run, const ech_cluster *cluste
                                    ech_search_space *out)
 {
     *out = (ech_search_space){.run = run, .cluster = cluster, .ranks = ranks};
+    if (ech_strategy_servers(run->config) > 0)
+        return ech_config_complain(run->config, "parallel.strategy",
+                                   "a search places the ranks that train, and no servers; use "
+                                   "parallel.strategy = synchronous, or plan without --search");
+    if (ranks < 1)
+        return ech_config_complain(run->config, "parallel.evaluators",
+                                   "no rank is left to train; start more ranks, or use fewer");
     out->batch = run->config->training.global_batch_size;
     ECH_TRY(find_fixed(out));
     out->config = ech_config_copy(run->config);

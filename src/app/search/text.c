@@ -10,6 +10,7 @@
 #include "app/plan/page.h"
 #include "app/search/search.h"
 #include "base/text.h"
+#include "base/visible.h"
 
 static const char *const headings[ECH_SEARCH_KEYS] = {
 #define KEY(name, key, names, heading) heading,
@@ -161,9 +162,10 @@ void ech_search_run_file(const ech_search *search, const ech_candidate *candidat
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = ech_search_config(search, candidate);
     ech_config_about about;
     const char *section = "";
-    ech_text_append(out, "# Found by `echelon plan --search` for %s on %s: %.4g s a step.\n",
-                    ECH_COUNT(search->ranks, "rank"), search->cluster.name,
-                    candidate->forecast.seconds);
+    ech_text_append(out, "# Found by `echelon plan --search` for %s on ",
+                    ECH_COUNT(search->ranks, "rank"));
+    ech_visible_append(out, search->cluster.name, strlen(search->cluster.name), false, true);
+    ech_text_append(out, ": %.4g s a step.\n", candidate->forecast.seconds);
     for (int i = 0; ech_config_about_key(i, &about); i++) {
         ECH_FREED_TEXT key = {0};
         ech_text_append(&key, "%s.%s", about.section, about.name);
@@ -171,7 +173,7 @@ void ech_search_run_file(const ech_search *search, const ech_candidate *candidat
         if (strcmp(section, about.section) != 0) ech_text_append(out, "%s:\n", about.section);
         section = about.section;
         ech_text_append(out, "  %s: ", about.name);
-        ech_config_format(config, key.at, out);
+        ech_config_format_yaml(config, key.at, out);
         ech_text_append(out, "\n");
     }
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "program/job/rank_process.h"
+#include "base/path.h"
 #include "comm/comm.h"
 #include "device/device.h"
 
@@ -64,30 +65,12 @@ void ech_launch_line_begin(const ech_launch *launch, ech_launch_line *out)
     ech_launch_line_add(out, launch->program);
 }
 
-/* In single quotes where a shell would read anything else into it. */
-static void append_quoted(const char *word, ech_text *out)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "_./=:,+-@%";
-    if (*word && word[strspn(word, plain)] == '\0') {
-        ech_text_append(out, "%s", word);
-        return;
-    }
-    ech_text_append(out, "'");
-    for (const char *at = word; *at; at++)
-        if (*at == '\'')
-            ech_text_append(out, "'\\''");
-        else
-            ech_text_append_bytes(out, at, 1);
-    ech_text_append(out, "'");
-}
-
 void ech_launch_line_print(const ech_launch_line *line, ech_text *out)
 {
     for (size_t i = 0; i < line->setting.n; i++) ech_text_append(out, "%s=1 ", line->setting.at[i]);
     for (size_t i = 0; i + 1 < line->word.n; i++) {
         if (i > 0) ech_text_append(out, " ");
-        append_quoted(line->word.at[i], out);
+        ech_path_append_typed(line->word.at[i], out);
     }
 }
 
