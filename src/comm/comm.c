@@ -380,8 +380,10 @@ ech_status ech_transfers_put(ech_comm *comm, ech_request *requests, int n)
         return ECH_EABORTED;
     }
     if (ech_request_is_put(comm, requests)) return comm->opened->data->put(comm, requests, n);
-    for (int i = 0; i < n; i++) ECH_TRY(start(comm, &requests[i]));
-    return ECH_OK;
+    ech_status st = ECH_OK;
+    for (int i = 0; i < n && st == ECH_OK; i++) st = start(comm, &requests[i]);
+    if (st != ECH_OK) ech_comm_withdraw(comm); /* transfers that have begun */
+    return st;
 }
 
 ech_status ech_transfer_test(ech_comm *comm, ech_request *request)

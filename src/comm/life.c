@@ -5,6 +5,7 @@
  */
 #include "comm/life.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -52,15 +53,27 @@ size_t ech_life_read(pid_t process, const char *file, char *text, size_t size)
     return read_text(path, text, size);
 }
 
-void ech_life_children(pid_t parent, ech_process_ids *out)
+static void add_children(const char *path, ech_process_ids *out)
 {
-    char path[64];
     int child;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
     FILE *file = fopen(path, "re");
     if (!file) return; /* it has ended */
     while (fscanf(file, "%d", &child) == 1) ECH_PUSH(*out, (pid_t)child);
     fclose(file);
+}
+
+/* Each thread has a list: Open MPI's launcher starts many processes from several. */
+void ech_life_children(pid_t parent, ech_process_ids *out)
+{
+    char path[64 + sizeof(((struct dirent *)0)->d_name)];
+    int n = snprintf(path, sizeof path, "/proc/%d/task", (int)parent);
+    DIR *threads = opendir(path);
+    for (const struct dirent *at; threads && (at = readdir(threads));) {
+        if (at->d_name[0] == '.') continue;
+        snprintf(path + n, sizeof path - (size_t)n, "/%s/children", at->d_name);
+        add_children(path, out);
+    }
+    if (threads) closedir(threads);
 }
 
 /* The line of that hierarchy in /proc/PID/cgroup, from its path, which begins with a slash; NULL:

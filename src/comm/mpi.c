@@ -205,7 +205,8 @@ static ech_status move_shards(ech_mpi_state *state, ech_mpi_comm in, const ech_l
                  "parallel.reduction = library: a shard has %lld elements, and MPI's collectives "
                  "take %d; use direct",
                  (long long)call->n, INT_MAX);
-    ech_mpi_request *out = &state->parts.at[add_part(state, request, NO_PART)].request;
+    int part = add_part(state, request, NO_PART); /* may move the others */
+    ech_mpi_request *out = &state->parts.at[part].request;
     if (call->kind == ECH_LIBRARY_SCATTER)
         return ECH_MPI(Ireduce_scatter_block, call->from, call->to, (int)call->n,
                        type_of(call->dtype), ech_mpi.SUM, in, out);

@@ -88,7 +88,8 @@ static ech_status make_early(const ech_comm *comm, int from, ech_tcp_message **o
 {
     const ech_tcp_state *state = comm->state;
     ech_tcp_peer *peer = &state->peer[from];
-    if (peer->head.bytes > MOST_EARLY - sizeof **out - peer->early_bytes)
+    size_t used = sizeof **out + peer->early_bytes;
+    if (used > MOST_EARLY || peer->head.bytes > MOST_EARLY - used)
         ECH_FAIL(ECH_ECOMM,
                  "rank %d announces a message of %llu bytes that rank %d has not asked for; give "
                  "each job its own MASTER_PORT",

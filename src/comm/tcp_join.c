@@ -271,26 +271,37 @@ static ech_status find_machine(const ech_tcp_state *state, const ech_tcp_card *c
     return ECH_OK;
 }
 
-/* The first rank of the machine makes the board (path "": it cannot), the others open it; then the
- * first removes its name. */
-static ech_status share_board(const ech_tcp_state *state, int first, int n, ech_board **board)
+/* Tells the machine's other ranks the board's path ("": there is none), and waits until they have
+ * opened it. */
+static ech_status announce_board(const ech_tcp_state *state, int first, int n,
+                                 const ech_transient *file)
 {
-    ech_transient file = {.hold = -1};
     ech_status st = ECH_OK;
     int32_t answer;
-    bool leads = state->rank == first;
-    if (leads) st = ech_board_file_take(n, &file, board);
-    for (int r = first + 1; leads && r < first + n; r++)
-        ECH_TRY(ech_tcp_write(state->peer[r].fd, file.path, sizeof file.path));
-    for (int r = first + 1; leads && r < first + n; r++) {
+    for (int r = first + 1; r < first + n; r++)
+        ECH_TRY(ech_tcp_write(state->peer[r].fd, file->path, sizeof file->path));
+    for (int r = first + 1; r < first + n; r++) {
         ECH_TRY(ech_tcp_read(state->peer[r].fd, &answer, sizeof answer));
         if (st == ECH_OK && answer != ECH_OK) st = ECH_EABORTED;
     }
-    if (leads && *file.path) ech_transient_remove(&file);
-    if (leads) return st;
+    return st;
+}
+
+/* The first rank of the machine makes the board, the others open it; then the first removes its
+ * name. */
+static ech_status share_board(const ech_tcp_state *state, int first, int n, ech_board **board)
+{
+    ech_transient file = {.hold = -1};
+    int32_t answer;
+    if (state->rank == first) {
+        ech_status made = ech_board_file_take(n, &file, board);
+        ech_status told = announce_board(state, first, n, &file);
+        if (*file.path) ech_transient_remove(&file);
+        return made != ECH_OK ? made : told;
+    }
     ECH_TRY(ech_tcp_read(state->peer[first].fd, file.path, sizeof file.path));
     file.path[sizeof file.path - 1] = '\0';
-    st = *file.path ? ech_board_file_open(file.path, n, board) : ECH_EABORTED;
+    ech_status st = *file.path ? ech_board_file_open(file.path, n, board) : ECH_EABORTED;
     answer = st;
     ECH_TRY(ech_tcp_write(state->peer[first].fd, &answer, sizeof answer));
     return st;
