@@ -146,9 +146,8 @@ void ech_verifier_add_kept(const ech_verifier *v, const ech_copy *copy, double *
 void ech_verifier_compare_kept(ech_verifier *v, const ech_compared *x, const double *all)
 {
     const ech_copy *copy = x->copy;
-    size_t n = (size_t)ech_shape_whole(x->shape), one = n / (size_t)matrices_of(x->shape).replicas;
-    double most = 0; /* what is left is a difference from gradients */
-    for (size_t i = 0; i < one; i++) most = fmax(most, fabs(v->gradients[copy->at + (int64_t)i]));
+    size_t n = (size_t)ech_shape_whole(x->shape);
+    double most = ech_verifier_largest_gradient(v, copy); /* residuals are differences from it */
     ech_verifier_note(v, "residual of", copy->param,
                       ech_verifier_error(all, copy->kept, (int64_t)n, most),
                       &v->result->worst_state);

@@ -39,7 +39,8 @@ double ech_verifier_error(const double *a, const double *b, int64_t n, double fl
         if (fabs(b[i]) > size) size = fabs(b[i]);
         if (d > apart) apart = d;
     }
-    return size > 0 ? apart / size : 0;
+    if (!(apart > 0)) return 0;
+    return size > 0 && isfinite(size) ? apart / size : INFINITY;
 }
 
 /* Notes how far n numbers of the twin are from the single rank's. */
@@ -131,17 +132,25 @@ static void accept_neighbours(const ech_verifier *v, const double *a, double *b,
         if (fabs(a[i] - b[i]) <= 1) b[i] = a[i];
 }
 
+/* The gradient is gathered times the loss scale; one that is withheld may be infinite. */
+double ech_verifier_largest_gradient(const ech_verifier *v, const ech_copy *copy)
+{
+    double most = smallest(v), scale = v->layout.design->config->precision.loss_scale;
+    const double *gradient = v->gradients + copy->at;
+    int64_t n = ech_shape_whole(&ech_verifier_param(v, copy->param)->shape);
+    for (int64_t i = 0; i < n; i++) {
+        double size = fabs(gradient[i]) / (scale > 0 ? scale : 1);
+        if (isfinite(size) && size > most) most = size;
+    }
+    return most;
+}
+
 /* What an error of x is compared with at least: what is left of a gradient is a difference from
  * that. */
 static double least_of(const ech_verifier *v, const ech_compared *x)
 {
-    double most = smallest(v);
-    const double *gradient = v->gradients + x->copy->at;
-    int64_t n = ech_shape_whole(&ech_verifier_param(v, x->copy->param)->shape);
-    if (ech_shape_replicas(x->shape) < 0) return most;
-    for (int64_t i = 0; i < n; i++)
-        if (fabs(gradient[i]) > most) most = fabs(gradient[i]);
-    return most;
+    return ech_shape_replicas(x->shape) < 0 ? smallest(v)
+                                            : ech_verifier_largest_gradient(v, x->copy);
 }
 
 /* The follower's tensor in new memory: of weights the sum, if that is compared. */
@@ -165,10 +174,11 @@ static void compare_tensor(ech_verifier *v, const ech_compared *x, const double 
     ECH_FREED double *b = read_tensor(&v->single, x), *twin = read_tensor(&v->twin, x);
     char what[80] = "weight";
     if (x->name) snprintf(what, sizeof what, "state %s of", x->name);
+    if (single.dtype == ECH_U8) accept_neighbours(v, b, twin, n);
+    note_unit(v, twin, b, n, least_of(v, x));
     if (single.dtype == ECH_U8) accept_neighbours(v, a, b, n);
     ech_verifier_note(v, what, x->copy->param, ech_verifier_error(a, b, n, least_of(v, x)),
                       x->name ? &v->result->worst_state : &v->result->worst_weight);
-    note_unit(v, twin, b, n, least_of(v, x));
     v->result->compared += n;
 }
 

@@ -125,6 +125,8 @@ ech_status ech_verifier_check_sum_order(ech_verifier *v);
 void ech_verifier_note(ech_verifier *v, const char *what, int param, double error, double *worst);
 /* max|a - b| over max(max|b|, floor). A NaN on either side is an infinite error. */
 double ech_verifier_error(const double *a, const double *b, int64_t n, double floor_);
+/* The largest finite number of the layout's gradient, divided by the loss scale; above 0. */
+double ech_verifier_largest_gradient(const ech_verifier *v, const ech_copy *copy);
 /* Compares two losses. `what` names them; stores their error in *worst if it is larger. */
 void ech_verifier_compare_losses(ech_verifier *v, const char *what, double layout, double single,
                                  double *worst);

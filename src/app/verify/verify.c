@@ -255,6 +255,7 @@ ech_status ech_verify_rank(ech_comm *comm, const ech_design *design, void *conte
     double wide = 10 * request->unit; /* in units: rounding errors add up */
     if (request->widened && !request->exact && wide > request->tolerance) request->tolerance = wide;
     bool within = request->worst <= request->tolerance;
+    if (within) request->first_bad[0] = '\0'; /* it was of the tolerance before */
     request->ill = within && is_ill(request);
     request->passed = within && !request->ill;
     return ECH_OK;
