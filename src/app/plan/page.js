@@ -171,7 +171,8 @@ function meshOf(plan, view) {
   function arrange(width) {
     place.left = width > 600 ? 190 : 0;
     for (place.cell = 22; place.cell > 2; place.cell--) {
-      if (measure(width) <= (ranks.length > 4096 ? 640 : 420)) break;
+      const high = measure(width), wide = across * place.cell + place.gap;
+      if (high <= (ranks.length > 4096 ? 640 : 420) && wide <= width - place.left) break;
     }
     return measure(width);
   }

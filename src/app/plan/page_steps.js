@@ -72,6 +72,11 @@ function timelineOf(plan, view) {
       const wide = x2 - x1, edge = wide > 3 ? 0.5 : 0;
       context.fillStyle = colourOf(bar);
       context.fillRect(x1 + edge, top + inset, wide - 2 * edge, high);
+      if (bar.kind === 'B' && bar.weight > 0) { // of these B and W, the share that is W
+        const part = high * bar.weight / (bar.end - bar.begin);
+        context.fillStyle = colourOf({...bar, kind: 'W'});
+        context.fillRect(x1 + edge, top + inset + high - part, wide - 2 * edge, part);
+      }
       if (bar.micro >= 0 && high > 12 && wide > 8 + 7 * String(bar.micro).length) {
         context.fillStyle = 'BRC-'.includes(bar.kind) || bar.kind === 'F' ? '#10202c' : '#202020';
         context.textAlign = 'center';
@@ -153,6 +158,7 @@ function timelineOf(plan, view) {
   function hover(event) {
     const found = barAt(event);
     canvas.title = found && found.bar ? `${boxes.get(found.bar.kind).meaning}` +
+      (found.bar.kind === 'B' && found.bar.weight > 0 ? ' and weights' : '') +
       (found.bar.micro >= 0 ? `, micro-batch ${found.bar.micro}` : '') +
       (chunks > 1 ? `, model chunk ${found.bar.chunk}` : '') +
       `: ${time(found.bar.begin, unit)} to ${time(found.bar.end, unit)}` : '';
@@ -192,6 +198,7 @@ function timelineOf(plan, view) {
     if (at < shown.from || at > shown.to) show(at - span / 2, span);
   };
   const used = new Set(plan.simulation.timeline.map(bar => bar.kind));
+  if (plan.simulation.timeline.some(bar => bar.weight > 0)) used.add('W');
   return section('Who computes what, when', 'The simulated training step; a row is the first rank ' +
     'of those that do the same. Drag to move; zoom by the buttons, two fingers, or Ctrl and the ' +
     'wheel. Choose a box to see its steps below.' +
