@@ -183,6 +183,30 @@ TEST(pools_agree_with_the_definition)
     }
 }
 
+/* The first row is far from the mean of the others. */
+static void call_outliers(const ech_kernels *kernels, ech_kernel_context *context,
+                          const ech_tensor *const *t, const void *options)
+{
+    const image_options *o = options;
+    for (int64_t c = 0; c < t[0]->shape[1]; c++) trial_set(t[0], c, 1000);
+    kernels->batch_norm_statistics(context, t[0], o->samples, t[1], t[2]);
+}
+
+TEST(statistics_hold_beside_an_outlier)
+{
+    const image_options with = {.samples = 1};
+    const trial t = {.name = "statistics beside an outlier",
+                     .op = ECH_OP_batch_norm_statistics,
+                     .call = call_outliers,
+                     .options = &with,
+                     .dims = {4096, 3, 1},
+                     .tolerance = 1e-5,
+                     .tensor = {TRIAL_INPUT(TRIAL_2D(4096, 3)),
+                                TRIAL_RESULT(TRIAL_2D(1, 3), .type = TRIAL_WIDE),
+                                TRIAL_RESULT(TRIAL_2D(1, 3), .type = TRIAL_WIDE)}};
+    trial_compare(&t);
+}
+
 /* G groups of `samples` samples with n rows each. The backward reads the statistics of a group's
  * first sample. */
 static void check_norm(int64_t G, int64_t samples, int64_t n, int64_t C, bool accumulate)

@@ -259,6 +259,18 @@ static ech_status name_in(const json_t *root, const char *key, const char *file,
     return ECH_OK;
 }
 
+/* Tokens that files name are special, even if only the model's vocabulary has them. */
+static void make_special(ech_bpe *bpe, const char *name, int32_t id)
+{
+    if (bpe->sentencepiece) return;
+    ech_bpe_added *added = find_added(bpe, name);
+    if (added)
+        added->special = true;
+    else
+        ECH_PUSH(bpe->added,
+                 (ech_bpe_added){.id = id, .stated = id, .special = true, .unlisted = true});
+}
+
 /* *id: of the token that the files call `key`; unchanged if none does. */
 static ech_status take_named(const sides *s, const char *key, int32_t *id)
 {
@@ -276,19 +288,12 @@ static ech_status take_named(const sides *s, const char *key, int32_t *id)
         ECH_FAIL(ECH_EINPUT,
                  "%s: %s: \"%.80s\" is no token of the tokenizer beside it, %s" OF_ANOTHER, file,
                  key, name, s->main, file);
-    /* Named tokens are special, even if only the model's vocabulary has them. */
-    if (s->bpe->sentencepiece) return ECH_OK;
-    ech_bpe_added *added = find_added(s->bpe, name);
-    if (added)
-        added->special = true;
-    else
-        ECH_PUSH(s->bpe->added,
-                 (ech_bpe_added){.id = *id, .stated = *id, .special = true, .unlisted = true});
+    make_special(s->bpe, name, *id);
     return ECH_OK;
 }
 
-/* A list of further tokens, "additional_special_tokens": all are the tokenizer's. */
-static ech_status check_list(const sides *s, const json_t *root, const char *file, const char *key)
+/* A list of further tokens, "additional_special_tokens": all are the tokenizer's, and special. */
+static ech_status take_list(const sides *s, const json_t *root, const char *file, const char *key)
 {
     const json_t *list = json_object_get(root, key);
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -298,10 +303,12 @@ static ech_status check_list(const sides *s, const json_t *root, const char *fil
         if (!name)
             ECH_FAIL(ECH_EINPUT, "%s: %s[%zu]: must be a string or an added token" ECH_BPE_AGAIN,
                      file, key, i);
-        if (find_any(s->bpe, name) == ECH_BPE_NONE)
+        int32_t id = find_any(s->bpe, name);
+        if (id == ECH_BPE_NONE)
             ECH_FAIL(ECH_EINPUT,
                      "%s: %s: \"%.80s\" is no token of the tokenizer beside it, %s" OF_ANOTHER,
                      file, key, name, s->main, file);
+        make_special(s->bpe, name, id);
     }
     return ECH_OK;
 }
@@ -313,8 +320,8 @@ static ech_status take_names(const sides *s)
     for (int i = 0; i < ECH_BPE_NAMES; i++)
         ECH_TRY(take_named(s, ech_bpe_names[i], &s->bpe->named[i]));
     for (int i = 0; i < SPECIAL_LISTS; i++) {
-        ECH_TRY(check_list(s, s->config, s->config_path, special_lists[i]));
-        ECH_TRY(check_list(s, s->map, s->map_path, special_lists[i]));
+        ECH_TRY(take_list(s, s->config, s->config_path, special_lists[i]));
+        ECH_TRY(take_list(s, s->map, s->map_path, special_lists[i]));
     }
     return ECH_OK;
 }

@@ -67,8 +67,7 @@ static void add_parts(const ech_kernel_context *context, const groups *of, const
         }
 }
 
-/* Sums of x - from, and of their squares: `from` is the group's first row, so that they do not
- * cancel. */
+/* Sums of x - from, and of their squares: `from` is near the mean, so that they do not cancel. */
 static void sum_rows(const float *x, const float *from, int64_t rows, int64_t C, float *sums)
 {
     for (int64_t j = 0; j < 2 * C; j++) sums[j] = 0;
@@ -86,31 +85,58 @@ static double *sums_at(const groups *of, float *parts)
     return (double *)(void *)(parts + of->G * of->parts * 2 * of->C);
 }
 
+/* Sums of all groups' rows; the group's row of `from` is at a distance of `stride`. */
+static void sum_groups(const ech_kernel_context *context, const groups *of, const float *x,
+                       const float *from, int64_t stride, float *part)
+{
+#pragma omp parallel for num_threads(context->threads) if (of->G * of->n * of->C > ECH_CHUNK)
+    for (int64_t i = 0; i < of->G * of->parts; i++) {
+        int64_t rows, first = part_at(of, i, &rows);
+        sum_rows(x + first * of->C, from + i / of->parts * stride, rows, of->C,
+                 part + i * 2 * of->C);
+    }
+    add_parts(context, of, part, sums_at(of, part));
+}
+
+/* Writes the statistics. Returns true if a column's `from` was too far from its mean: an outlier.
+ */
+static bool put_statistics(const groups *of, const double *total, const float *from, int64_t stride,
+                           float *mean, float *variance)
+{
+    const double far = 1e4; /* times the variance */
+    double n = (double)of->n;
+    bool is_far = false;
+    for (int64_t i = 0; i < of->G * of->C; i++) {
+        int64_t group = i / of->C, column = i % of->C;
+        const double *sums = total + group * 2 * of->C + column;
+        double off = sums[0] / n, spread = sums[of->C] / n - off * off;
+        double m = (double)from[group * stride + column] + off;
+        is_far |= off * off > far * spread;
+        for (int64_t s = 0, to = group * of->samples * of->C + column; s < of->samples;
+             s++, to += of->C) {
+            mean[to] = (float)m;
+            variance[to] = (float)(spread < 0 ? 0 : spread);
+        }
+    }
+    return is_far;
+}
+
+/* From the groups' first rows, and if one is far from the mean once more from the means. */
 void ECH_CPU(batch_norm_statistics)(ech_kernel_context *context, const ech_tensor *x,
                                     int64_t samples, const ech_tensor *mean,
                                     const ech_tensor *variance)
 {
-    int64_t R = x->shape[0], C = x->shape[1];
     ECH_SHAPES(batch_norm_statistics, ECH_REAL, x, mean, variance);
     const groups of = groups_of_samples(x, mean, samples);
-    float *part = ech_scratch(context, scratch_of(&of));
-    double *total = sums_at(&of, part), n = (double)of.n;
-    const float *values = x->data;
-#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
-    for (int64_t i = 0; i < of.G * of.parts; i++) {
-        int64_t rows, first = part_at(&of, i, &rows);
-        sum_rows(values + first * C, values + i / of.parts * of.n * C, rows, C, part + i * 2 * C);
-    }
-    add_parts(context, &of, part, total);
-    for (int64_t i = 0; i < of.G * C; i++) {
-        const double *sums = total + i / C * 2 * C + i % C;
-        double off = sums[0] / n, spread = sums[C] / n - off * off;
-        double m = (double)values[i / C * of.n * C + i % C] + off;
-        for (int64_t s = 0, to = i / C * samples * C + i % C; s < samples; s++, to += C) {
-            ((float *)mean->data)[to] = (float)m;
-            ((float *)variance->data)[to] = (float)(spread < 0 ? 0 : spread);
-        }
-    }
+    float *part = ech_scratch(context, scratch_of(&of)), *means = mean->data;
+    const float *from = x->data;
+    int64_t stride = of.n * of.C;
+    sum_groups(context, &of, x->data, from, stride, part);
+    if (!put_statistics(&of, sums_at(&of, part), from, stride, means, variance->data)) return;
+    from = means;
+    stride = samples * of.C;
+    sum_groups(context, &of, x->data, from, stride, part);
+    (void)put_statistics(&of, sums_at(&of, part), from, stride, means, variance->data);
 }
 
 /* Columns [first, first + n) of a group: scale = gain / sqrt(variance + eps). */
