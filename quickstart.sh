@@ -43,8 +43,8 @@ build() {
 tokenize() {
     mkdir -p data
     if [ ! -s data/bible.txt ]; then
-        bible -f -l65535 gen1:1-rev22:21 > data/bible.txt.part
-        mv data/bible.txt.part data/bible.txt
+        bible -f -l65535 gen1:1-rev22:21 > data/bible.txt.part &&
+            mv data/bible.txt.part data/bible.txt || return
     fi
     "$echelon" data data/bible.txt data/bible --valid 0.05
 }

@@ -166,7 +166,7 @@ programs_of() {
 
 # names PRESET: the tests that a build has.
 names() {
-    ctest --test-dir "build/$1" -N | sed -n 's/^ *Test *#[0-9]*: //p' | sed 's/ (Disabled)$//'
+    ctest --test-dir "build/$1" -N | sed -n 's/^ *Test *#[0-9]*: //p' | sed '/ (Disabled)$/d'
 }
 
 # one_of NAME ...: a regular expression for exactly these.
@@ -190,8 +190,8 @@ run() {
         -j "$slots" "$@" 2>&1 | tee "$log" |
         grep --line-buffered -vE "$quiet" ||
         status=${PIPESTATUS[0]}
-    bad=$(grep -cE '^ *[0-9]+/[0-9]+ Test .*\*\*\*(Failed|Timeout|Exception|Not Run)' "$log" ||
-        true)
+    bad=$(grep -E '^ *[0-9]+/[0-9]+ Test .*\*\*\*(Failed|Timeout|Exception|Not Run)' "$log" |
+        grep -cv 'Not Run (Disabled)' || true)
     if [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi # ctest itself could not go on
     passed=$((passed + $(grep -cE '^ *[0-9]+/[0-9]+ Test .* Passed ' "$log" || true)))
     failed=$((failed + bad))
@@ -248,7 +248,11 @@ find_changed() {
     done
     if [[ " ${changed[*]} " == *" cuda "* ]]; then
         build_options=(-DECH_EMULATED=ON "-DECH_ISAS=${ECH_ISAS:-native}" -DECH_CUDA_F16=ON)
-        if command -v nvcc > /dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
+        # NVIDIA's packages do not set PATH.
+        if ! command -v nvcc > /dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then
+            export CUDACXX=/usr/local/cuda/bin/nvcc
+        fi
+        if command -v nvcc > /dev/null || [ -n "${CUDACXX:-}" ]; then
             build_options+=(-DECH_CUDA=ON)
         else
             build_options+=(-DECH_CUDA=OFF)
@@ -287,16 +291,19 @@ read_costs() {
     grep -v '^#' "$costs" || true
 }
 
+# Tests that skip in builds with sanitizers: the release build runs them every day.
+plain_only='^(app/bundle|app/process_memory|program/quiet_step|tools/hardening)$'
+
 # select_tests: sets quick_tests (of the sanitizers' build) and everyday_tests (of the release). A
 # test without a cost runs in both, and has one then.
 select_tests() {
     local known
     known=$(read_costs)
     mapfile -t quick_tests < <({ echo "$known"; echo "--"; names asan; } |
-        awk -v most="$quick_test_seconds" -v apart="$(set_apart)" '
+        awk -v most="$quick_test_seconds" -v apart="$(set_apart)" -v plain="$plain_only" '
             $0 == "--" { reads = 1; next }
             !reads { if ($1 == "asan") cost[$2] = $3; next }
-            $1 ~ apart || $1 == "app/lattice" { next }
+            $1 ~ apart || $1 ~ plain || $1 == "app/lattice" { next }
             length(cost) > 0 && (!($1 in cost) || cost[$1] < most)')
     mapfile -t everyday_tests < <({ printf '%s\n' "${quick_tests[@]}"; echo "--"; names release; } |
         awk -v apart="$(set_apart)" '
@@ -331,9 +338,9 @@ check_budgets() {
         }
     done < <({ read_costs 2> /dev/null; } | awk -v slots="$slots" -v quick="$quick_seconds" \
         -v everyday="$everyday_seconds" -v most="$quick_test_seconds" \
-        -v apart="$(set_apart)" '
+        -v apart="$(set_apart)" -v plain="$plain_only" '
             $2 ~ apart { next }
-            $1 == "asan" && $3 < most { is_quick[$2] = 1; q += $3 }
+            $1 == "asan" && $3 < most && $2 !~ plain { is_quick[$2] = 1; q += $3 }
             $1 == "release" { rest[$2] = $3 }
             END {
                 for (test in rest) if (!(test in is_quick) || test ~ /^kernel\//) e += rest[test]

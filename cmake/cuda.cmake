@@ -17,6 +17,9 @@ elseif(ECH_CUDA STREQUAL "AUTO" AND NOT EXISTS /proc/driver/nvidia/version AND
   set(lacking "no NVIDIA driver is installed (-DECH_CUDA=ON builds it without one)")
 elseif(ECH_WANTS_CUDA)
   include(CheckLanguage)
+  if(DEFINED CMAKE_CUDA_COMPILER AND NOT CMAKE_CUDA_COMPILER)
+    unset(CMAKE_CUDA_COMPILER CACHE) # it may be there now
+  endif()
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     find_package(CUDAToolkit 12 QUIET)

@@ -49,6 +49,7 @@ while :; do
         echo "mpirun.sh: exit code $code after $(($(date +%s) - began)) s" >&2
         [ $failures -le "$most_failures" ] || exit "$code"
         sleep 5
+        [ $asked = 0 ] || exit "$code"
     else
         failures=0
     fi

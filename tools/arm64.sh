@@ -27,6 +27,7 @@ done
 unpack() {
     local list link release sources=(/etc/apt/sources.list.d/*.sources)
     release=$(. /etc/os-release && echo "$VERSION_CODENAME")
+    [ -e "${sources[0]}" ] || sources=()
     [ ! -e /etc/apt/sources.list ] || sources+=(/etc/apt/sources.list)
     rm -rf "$system.part"
     mkdir -p build

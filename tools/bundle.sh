@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes a folder that runs on another machine, and packs it into FOLDER.tar.gz. The other machine
+# Makes a folder that runs on another machine, and packs it into FOLDER.tar.xz. The other machine
 # needs a glibc as new as this one's, and for the device cuda a driver and CUDA's libraries. The
 # stripped programs are in bin/, and their shared libraries except glibc's and CUDA's in lib/. The
 # folder itself has a start script for each program. The target `bundle` calls this script.

