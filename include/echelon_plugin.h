@@ -149,8 +149,8 @@ typedef struct echelon_needs {
 } echelon_needs;
 
 /* The work of a rank: it updates shards of one parameter and of its states. If all states have all
- * axes they are any range of the parameter's numbers, as ZeRO divides them; otherwise they are
- * whole rows of a tensor rank's shard. */
+ * axes, and statistics all or none of them, the shards are any range of the parameter's numbers, as
+ * ZeRO divides them; otherwise they are whole rows of a tensor rank's shard. */
 typedef struct echelon_optimizer_work {
     const echelon_param *param;
     echelon_array weights;  /* fp32, or fp64 in fp64 runs; of narrower runs the master weights */

@@ -361,7 +361,8 @@ static ech_status begin_sum_over(ech_exec *exec, const ech_step *step, ech_group
     if (part == ECH_REDUCTION_SCATTER) return begin_scatter(exec, step, group, scratch, out);
     char *own;
     ech_tensor all = all_of(bucket, ech_exec_used(exec, step, ECH_USE_SUM, 0), bucket->dtype, &own);
-    return ech_sum_begin(group, exec->plan->reduction, &all, bucket->wire, scratch, out);
+    return ech_sum_begin(group, exec->plan->reduction, &all, ech_bucket_wire(bucket, step->group),
+                         scratch, out);
 }
 
 static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)

@@ -97,8 +97,9 @@ static void stage_update(const ech_exec *exec, int turn, ech_scalar_row *row)
 {
     row->loss_scale = exec->scaler.scale;
     row->loss_factor = row->tokens > 0 ? row->loss_scale / row->tokens : 0;
-    row->group_factor = row->loss_scale * (double)exec->config->model.moe_group_samples /
-                        (double)exec->config->training.global_batch_size;
+    /* a replica that updates alone has a share of the step's samples */
+    double samples = (double)exec->config->training.global_batch_size / exec->replicas;
+    row->group_factor = row->loss_scale * (double)exec->config->model.moe_group_samples / samples;
     number_update(exec, exec->updates + 1 + turn, row);
     row->withheld = exec->scanning;
 }

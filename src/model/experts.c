@@ -22,6 +22,7 @@ static int stack_bias(const ech_builder *b, const char *role, ech_axis axis, int
     ech_shape shape = ech_shape_2d(ECH_AXIS_EXPERTS, b->config->model.num_local_experts, axis, out);
     int at = ech_model_matrix(b->model, b->block, ech_builder_name(b, role, "bias"), shape, 0);
     b->model->param.at[at].initializer = ECH_INIT_ZERO;
+    b->model->param.at[at].decay = false;
     return at;
 }
 
@@ -71,13 +72,13 @@ static int router(const ech_builder *b, const char *role, const ech_gate *gate)
 }
 
 /* The bias that balances experts: no parameter, but committed once a step. Named as in DeepSeek's
- * models. */
+ * models. With adapters the model that they belong to stays as it is. */
 static int bias(const ech_builder *b)
 {
+    double rate = b->config->lora.rank > 0 ? 0 : b->config->model.router_bias_rate;
     char *name = ech_builder_name(b, b->names.router, "e_score_correction_bias");
     ech_shape shape = ech_shape_1d(ECH_AXIS_CHOICES, b->config->model.num_local_experts);
-    return ech_model_state(b->model, b->block, name, shape, ech_gate_balance,
-                           b->config->model.router_bias_rate);
+    return ech_model_state(b->model, b->block, name, shape, ech_gate_balance, rate);
 }
 
 /* y, by the sigmoid of a product of x, the router of shared experts. */

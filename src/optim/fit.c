@@ -43,6 +43,12 @@ int64_t ech_optimizer_unit(const ech_optimizer_needs *needs, const ech_param *pa
         rows |= needs->state[i].lacks != 0;
         if (needs->state[i].block) block = needs->state[i].block;
     }
+    /* a statistic of rows or columns is of whole rows */
+    unsigned all = ((1u << dims) - 1) << (param->shape.dims - dims);
+    for (int i = 0; i < needs->statistics; i++) {
+        unsigned lacks = needs->statistic[i].is.lacks & all;
+        rows |= lacks != 0 && lacks != all;
+    }
     return dims > 1 && (rows || row % block) ? row : block;
 }
 

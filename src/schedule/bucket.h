@@ -153,6 +153,13 @@ static inline bool ech_bucket_is_gathered(const ech_bucket *bucket)
     return bucket->of_weights.whose == ECH_WHOSE_SHARD;
 }
 
+/* The type in which the bucket is summed over the group. Differences between replicas have no loss
+ * scale, and what a narrower type lost of them would be lost for good. */
+static inline ech_dtype ech_bucket_wire(const ech_bucket *bucket, ech_layout_group group)
+{
+    return group == ECH_GROUP_REPLICAS ? bucket->dtype : bucket->wire;
+}
+
 /* True if this rank is a server. */
 static inline bool ech_bucket_serves(const ech_bucket *bucket)
 {

@@ -88,6 +88,7 @@ TEST(test_losses_balance)
 typedef struct reports {
     double *of[2]; /* [n] */
     int64_t n;
+    size_t capacity; /* of of[0], where it grows */
 } reports;
 
 static ech_status read_reports(void *context, int rank, ech_compared_run *run)
@@ -134,6 +135,46 @@ TEST(test_strategies_report_alike)
     assert_true(rows > 0);
     free(want.of[0]);
     free(want.of[1]);
+}
+
+static ech_status read_weights(void *context, int rank, ech_compared_run *run)
+{
+    reports *r = context;
+    const ech_plan *plan = run->session.plan;
+    static const ech_list_kind lists[] = {ECH_LIST_INIT, ECH_LIST_TRAIN, ECH_LIST_SYNC};
+    for (int i = 0; i < 3; i++)
+        if (plan->list[lists[i]].step.n) ECH_TRY(ech_exec_run(run->session.exec, lists[i], 0));
+    if (rank > 0) return ECH_OK;
+    for (int p = 0; p < (int)plan->model->param.n; p++) {
+        ech_tensor x = ech_exec_param(run->session.exec, p);
+        int64_t n = ech_tensor_count(&x);
+        r->of[0] = ech_grow(r->of[0], &r->capacity, (size_t)(r->n + n), sizeof *r->of[0]);
+        ech_exec_read(run->session.exec, &x, r->of[0] + r->n);
+        r->n += n;
+    }
+    return ECH_OK;
+}
+
+/* With SGD the mean of the replicas' weights after a step are the weights of synchronous training,
+ * also by the losses of balance. */
+TEST(test_replicas_balance_as_strongly)
+{
+    static const char *const strategies[] = {"synchronous", "local_sgd parallel.sync_every=1"};
+    reports r[2] = {{.n = 0}};
+    for (int i = 0; i < 2; i++) {
+        char words[400];
+        snprintf(words, sizeof words,
+                 "model.num_key_value_heads=4 model.num_local_experts=4 precision.compute=fp64 "
+                 "model.router_aux_loss_coef=10 optimizer.name=sgd optimizer.weight_decay=0 "
+                 "optimizer.clip_norm=0 parallel.data=2 parallel.strategy=%s",
+                 strategies[i]);
+        grid_run("mixtral", words, read_weights, &r[i]);
+    }
+    assert_true(r[0].n > 1000 && r[0].n == r[1].n);
+    for (int64_t k = 0; k < r[0].n; k++)
+        assert_true(fabs(r[0].of[0][k] - r[1].of[0][k]) <= 1e-12 * (1 + fabs(r[0].of[0][k])));
+    free(r[0].of[0]);
+    free(r[1].of[0]);
 }
 
 ALL_TESTS(grid_setup, fixture_teardown)

@@ -155,7 +155,7 @@ static bool is_of_weights(const ech_step *step)
 static ech_dtype wire_of(const ech_plan *plan, const ech_step *step)
 {
     const ech_bucket *bucket = bucket_of(plan, step);
-    return is_of_weights(step) ? bucket->weight_dtype : bucket->wire;
+    return is_of_weights(step) ? bucket->weight_dtype : ech_bucket_wire(bucket, step->group);
 }
 
 /* If each micro-batch is scattered separately, the sum of a scatter is another value. A server has
@@ -199,8 +199,9 @@ static void touch_sum(ech_accessor *a)
         touch_brought(a);
     if (ech_bucket_is_served(bucket)) return; /* it adds nothing */
     ech_access_sum_scratch(
-        a, ech_reduction_part_scratch(a->plan->reduction, sums[a->step->kind].part, bucket->wire,
-                                      bucket->elements, a->plan->lineup[a->step->group]));
+        a, ech_reduction_part_scratch(a->plan->reduction, sums[a->step->kind].part,
+                                      ech_bucket_wire(bucket, a->step->group), bucket->elements,
+                                      a->plan->lineup[a->step->group]));
 }
 
 static void print_sum(const ech_step *step, ech_text *out)
