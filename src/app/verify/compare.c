@@ -135,7 +135,8 @@ static void accept_neighbours(const ech_verifier *v, const double *a, double *b,
 /* The gradient is gathered times the loss scale; one that is withheld may be infinite. */
 double ech_verifier_largest_gradient(const ech_verifier *v, const ech_copy *copy)
 {
-    double most = smallest(v), scale = v->layout.design->config->precision.loss_scale;
+    double most = smallest(v);
+    double scale = (double)v->layout.design->config->precision.loss_scale;
     const double *gradient = v->gradients + copy->at;
     int64_t n = ech_shape_whole(&ech_verifier_param(v, copy->param)->shape);
     for (int64_t i = 0; i < n; i++) {

@@ -103,7 +103,7 @@ static void sum_groups(const ech_kernel_context *context, const groups *of, cons
 static bool put_statistics(const groups *of, const double *total, const float *from, int64_t stride,
                            float *mean, float *variance)
 {
-    const double far = 1e4; /* times the variance */
+    const double far = 64; /* times the variance */
     double n = (double)of->n;
     bool is_far = false;
     for (int64_t i = 0; i < of->G * of->C; i++) {
