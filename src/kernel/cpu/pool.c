@@ -10,7 +10,11 @@
 #include "kernel/filter.h"
 #include "kernel/shape.h"
 
-enum { MOST_CHOICES = 256, TILE = 16 }; /* of a byte; side of a tile that is transposed */
+enum {
+    MOST_CHOICES = 256, /* of a byte */
+    TILE = 16,          /* side of a tile that is transposed */
+    LANES = 64          /* channels whose largest values stay in registers or the first cache */
+};
 
 /* One row of output pixels. */
 typedef struct row {
@@ -41,20 +45,33 @@ static int64_t input_at(const row *r, int64_t q, int64_t k)
     return ech_filter_pixel(r->at, r->x, r->b, r->p, q, k / r->at->size[1], k % r->at->size[1]);
 }
 
+/* The largest of each channel over the window of output pixel q, and its cell. A NaN is larger than
+ * any number and stays. `cell` has floats, so that a loop has one type; numbers of cells are exact,
+ * since a window has at most 256 cells. */
 static void find_largest(const row *r, int64_t q, float *most, uint8_t *which)
 {
-    int64_t C = r->y->shape[3];
-    bool first = true;
-    for (int64_t k = 0; k < cells_of(r->at); k++) {
-        int64_t pixel = input_at(r, q, k);
-        if (pixel < 0) continue;
-        const float *x = (const float *)r->x->data + pixel;
-        for (int64_t c = 0; c < C; c++) {
-            bool takes = first || (!(x[c] <= most[c]) && !isnan(most[c]));
-            most[c] = takes ? x[c] : most[c];
-            which[c] = takes ? (uint8_t)k : which[c];
+    int64_t C = r->y->shape[3], cells = cells_of(r->at);
+    for (int64_t start = 0; start < C; start += LANES) {
+        int64_t n = C - start < LANES ? C - start : LANES;
+        float best[LANES], cell[LANES];
+        bool first = true;
+        for (int64_t k = 0; k < cells; k++) {
+            int64_t pixel = input_at(r, q, k);
+            if (pixel < 0) continue;
+            const float *x = (const float *)r->x->data + pixel + start;
+            const float now = (float)k;
+            if (first)
+                for (int64_t c = 0; c < n; c++) best[c] = x[c], cell[c] = now;
+            first = false;
+#pragma omp simd
+            for (int64_t c = 0; c < n; c++) {
+                bool takes = !(x[c] <= best[c]) & (best[c] == best[c]);
+                best[c] = takes ? x[c] : best[c];
+                cell[c] = takes ? now : cell[c];
+            }
         }
-        first = false;
+        for (int64_t c = 0; c < n; c++) most[start + c] = best[c];
+        for (int64_t c = 0; c < n; c++) which[start + c] = (uint8_t)cell[c];
     }
 }
 
