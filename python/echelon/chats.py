@@ -13,6 +13,8 @@ The template runs in Jinja's sandbox, in a process of its own, with limits on ti
 output. {% generation %} spans are trained on. A template without them must write each message
 after the ones before; then an assistant's message is trained on from where a prompt for it ends.
 """
+from __future__ import annotations
+
 import argparse
 import datetime
 import json
@@ -23,12 +25,17 @@ import re
 import secrets
 import sys
 import traceback
+from collections.abc import Iterator
+from typing import Any
 
 MOST_SECONDS = 10  # for a conversation
 MOST_CHARACTERS = 16 << 20  # of a rendered one
 MOST_MEMORY = 2 << 30  # bytes that rendering may add
 ROLES = {"human": "user", "gpt": "assistant", "model": "assistant"}
 KNOWN_ROLES = ("system", "user", "assistant")
+
+Messages = list[dict[str, Any]]
+Span = tuple[int, int]  # of characters
 
 
 class TemplateError(Exception):
@@ -41,7 +48,8 @@ class TemplateError(Exception):
 class Renderer:
     """A chat template. Not for more than one thread."""
 
-    def __init__(self, template, tokens=None, name="the template"):
+    def __init__(self, template: str, tokens: dict[str, str] | None = None,
+                 name: str | os.PathLike[str] = "the template") -> None:
         """template: Jinja's text. tokens: bos_token, eos_token and others by name. name: of the
         template's file, for errors."""
         import jinja2
@@ -56,23 +64,24 @@ class Renderer:
 
             tags = {"generation"}
 
-            def parse(self, parser):
+            def parse(self, parser: Any) -> Any:
                 line = next(parser.stream).lineno
                 body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
                 call = self.call_method("mark")
                 return nodes.CallBlock(call, [], [], body).set_lineno(line)
 
-            def mark(self, caller):
+            def mark(self, caller: Any) -> str:
                 return begin + caller() + end
 
-        def raise_exception(message):
+        def raise_exception(message: object) -> None:
             raise TemplateError(f"the template refuses it: {message}")
 
-        def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+        def to_json(value: object, ensure_ascii: bool = False, indent: Any = None,
+                    separators: Any = None, sort_keys: bool = False) -> str:
             return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent,
                               separators=separators, sort_keys=sort_keys)
 
-        def strftime_now(form):  # Llama 3.2 writes today's date
+        def strftime_now(form: str) -> str:  # Llama 3.2 writes today's date
             return datetime.datetime.now().strftime(form)
 
         environment = ImmutableSandboxedEnvironment(
@@ -86,15 +95,16 @@ class Renderer:
         self._marks = re.compile(f"({re.escape(begin)}|{re.escape(end)})")
         self._begin = begin
         self._tokens = dict(tokens or {})
-        self._name = name
+        self._name = os.fspath(name)
         try:
             self._template = environment.from_string(template)
         except jinja2.TemplateSyntaxError as error:
             raise TemplateError(f"{name}:{error.lineno}: not Jinja: {error.message}") from error
 
-    def _write(self, messages, prompts, more):
+    def _write(self, messages: Messages, prompts: bool, more: dict[str, Any]) -> str:
         """The text with marks."""
-        out, n = [], 0
+        out: list[str] = []
+        n = 0
         names = {**self._tokens, **more, "messages": messages, "add_generation_prompt": prompts}
         try:
             for piece in self._template.generate(names):
@@ -109,15 +119,17 @@ class Renderer:
             raise TemplateError(f"{self._place(error)} raises {raised}") from error
         return "".join(out)
 
-    def _place(self, error):
+    def _place(self, error: Exception) -> str:
         """The template's file, and its line that raises the error."""
         trace = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in trace if frame.filename == "<template>"]
         return f"{self._name}:{lines[-1]}" if lines else self._name
 
-    def _split(self, text):
+    def _split(self, text: str) -> tuple[str, list[Span]]:
         """The text without marks, and which spans of it are generation."""
-        plain, spans, at, begun = [], [], 0, None
+        plain: list[str] = []
+        spans: list[Span] = []
+        at = begun = 0
         for part in self._marks.split(text):
             if not self._marks.fullmatch(part):
                 plain.append(part)
@@ -128,21 +140,20 @@ class Renderer:
                 spans.append((begun, at))
         return "".join(plain), spans
 
-    def _ends(self, text, messages, more):
+    def _ends(self, text: str, messages: Messages, more: dict[str, Any]) -> list[int | None]:
         """Where each message ends in the text; None: not known, since a template that may look at
         all messages writes the first ones otherwise where there are no others."""
-        ends = []
+        ends: list[int | None] = []
         for n in range(1, len(messages) + 1):
             try:
                 head = self._split(self._write(messages[:n], False, more))[0]
             except TemplateError:
                 head = None
-            known = head is not None and text.startswith(head)
-            ends.append(len(head) if known else None)
+            ends.append(None if head is None or not text.startswith(head) else len(head))
         ends[-1] = len(text)
         return ends
 
-    def _prompt_end(self, text, messages, more):
+    def _prompt_end(self, text: str, messages: Messages, more: dict[str, Any]) -> int:
         """Where the prompt for the next message ends."""
         head = self._split(self._write(messages, True, more))[0]
         if not text.startswith(head):
@@ -152,7 +163,8 @@ class Renderer:
             )
         return len(head)
 
-    def segments(self, messages, first_trained=0, **more):
+    def segments(self, messages: Messages, first_trained: int = 0,
+                 **more: Any) -> list[dict[str, Any]]:
         """Segments of a conversation, which together are what the template writes. Answers before
         message number first_trained are not trained on. more: other names of the template, such as
         tools."""
@@ -168,23 +180,26 @@ class Renderer:
         spans = [(max(a, kept or 0), b) for a, b in spans if b > (kept or 0)]
         return self._cut(text, messages, ends, spans)
 
-    def _answers(self, text, messages, ends, more):
+    def _answers(self, text: str, messages: Messages, ends: list[int | None],
+                 more: dict[str, Any]) -> list[Span]:
         spans = []
         for n, message in enumerate(messages):
             if message.get("role") != "assistant":
                 continue
-            if ends[n] is None:
+            end = ends[n]
+            if end is None:
                 raise TemplateError(
                     "the template has no {% generation %} spans, and does not write messages one "
                     "after the other; put the spans into it"
                 )
-            spans.append((self._prompt_end(text, messages[:n], more), ends[n]))
+            spans.append((self._prompt_end(text, messages[:n], more), end))
         return spans
 
     @staticmethod
-    def _cut(text, messages, ends, spans):
-        places = {0, len(text), *(e for e in ends if e is not None), *(p for s in spans for p in s)}
-        places = sorted(places)
+    def _cut(text: str, messages: Messages, ends: list[int | None],
+             spans: list[Span]) -> list[dict[str, Any]]:
+        known = (e for e in ends if e is not None)
+        places = sorted({0, len(text), *known, *(p for s in spans for p in s)})
         out = []
         for begin, end in zip(places, places[1:]):
             number = next(i for i, e in enumerate(ends) if e is not None and e >= end)
@@ -198,11 +213,11 @@ class Renderer:
 # ---- a folder ----
 
 
-def _token(value):
+def _token(value: Any) -> Any:
     return value.get("content") if isinstance(value, dict) else value
 
 
-def open_folder(folder):
+def open_folder(folder: str | os.PathLike[str]) -> Renderer:
     """The renderer for the chat template of a tokenizer's folder."""
     folder = pathlib.Path(folder)
     config, jinja = folder / "tokenizer_config.json", folder / "chat_template.jinja"
@@ -221,7 +236,7 @@ def open_folder(folder):
 # ---- conversations ----
 
 
-def _turns(value):
+def _turns(value: list[Any]) -> Messages:
     out = []
     for turn in value:
         if not isinstance(turn, dict):
@@ -229,12 +244,12 @@ def _turns(value):
         turn = dict(turn)
         if "role" not in turn and "from" in turn:
             turn = {"role": turn["from"], "content": turn.get("value")}
-        turn["role"] = ROLES.get(turn.get("role"), turn.get("role"))
+        turn["role"] = ROLES.get(turn.get("role", ""), turn.get("role"))
         out.append(turn)
     return out
 
 
-def conversation_of(item):
+def conversation_of(item: dict[str, Any]) -> tuple[Messages, int] | None:
     """(messages, number of the first one that may be trained on) of an object; None: it has no
     conversation."""
     if isinstance(item.get("messages"), list):
@@ -249,12 +264,12 @@ def conversation_of(item):
         return prompt + _turns(item["completion"]), len(prompt)
     if isinstance(item.get("instruction"), str) and isinstance(item.get("output"), str):
         asked = "\n".join(t for t in (item["instruction"], item.get("input")) if t)
-        turns = [("system", item.get("system")), ("user", asked), ("assistant", item["output"])]
-        return [{"role": r, "content": c} for r, c in turns if c or r != "system"], 0
+        said = [("system", item.get("system")), ("user", asked), ("assistant", item["output"])]
+        return [{"role": r, "content": c} for r, c in said if c or r != "system"], 0
     return None
 
 
-def _items(path):
+def _items(path: str | os.PathLike[str]) -> Iterator[tuple[int, Any]]:
     """(line, object) of a file."""
     text = pathlib.Path(path).read_text(encoding="utf-8-sig")
     if text.lstrip().startswith("["):
@@ -270,7 +285,7 @@ def _items(path):
             yield number, item
 
 
-def _serve(folder, pipe):
+def _serve(folder: str | os.PathLike[str], pipe: Any) -> None:
     """The process that renders: its memory is limited, and it may be killed."""
     import resource
 
@@ -286,7 +301,7 @@ def _serve(folder, pipe):
     while True:
         messages, first, more = pipe.recv()
         try:
-            answer = True, renderer.segments(messages, first, **more)
+            answer: tuple[bool, Any] = True, renderer.segments(messages, first, **more)
         except TemplateError as error:
             answer = False, str(error)
         except MemoryError:
@@ -297,7 +312,7 @@ def _serve(folder, pipe):
 class Worker:
     """A process that renders with a folder's template, with limits."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         context = multiprocessing.get_context("fork")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(folder, theirs), daemon=True)
@@ -305,7 +320,7 @@ class Worker:
         theirs.close()
         self._receive()
 
-    def _receive(self):
+    def _receive(self) -> Any:
         try:
             if not self._pipe.poll(MOST_SECONDS):
                 self._process.kill()
@@ -317,17 +332,19 @@ class Worker:
             raise TemplateError(answer)
         return answer
 
-    def segments(self, messages, first_trained=0, **more):
+    def segments(self, messages: Messages, first_trained: int = 0,
+                 **more: Any) -> list[dict[str, Any]]:
         """As Renderer.segments."""
         self._pipe.send((messages, first_trained, more))
-        return self._receive()
+        return list(self._receive())
 
-    def close(self):
+    def close(self) -> None:
         self._process.kill()
         self._process.join()
 
 
-def render_file(source, out, folder):
+def render_file(source: str | os.PathLike[str], out: str | os.PathLike[str],
+                folder: str | os.PathLike[str]) -> int:
     """Renders a file of conversations; other objects are copied. Returns how many were rendered.
     Errors name file and line; then no file `out` is left."""
     worker = Worker(folder)
@@ -353,7 +370,7 @@ def render_file(source, out, folder):
     return rendered
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m echelon.chats",
         description="Renders conversations with the chat template of a tokenizer's folder.",
