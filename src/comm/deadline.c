@@ -187,12 +187,14 @@ ech_status ech_comm_settle(ech_comm *comm, const ech_comm_queue *on)
 {
     if (on->device->is_immediate) return ECH_OK;
     on->device->record(on->mark, on->queue);
-    double began = ech_clock_now();
+    double began = ech_clock_now(), looked_at = began;
     for (bool reached = false;;) {
         ECH_TRY(on->device->query(on->mark, &reached));
         if (reached) return ECH_OK;
         if (ech_comm_is_over(comm)) return ECH_EABORTED;
-        ECH_TRY(ech_comm_stalled(comm, NULL, 0, ech_clock_now() - began));
+        double now = ech_clock_now();
+        began += ech_clock_take_gap(&looked_at, now);
+        ECH_TRY(ech_comm_stalled(comm, NULL, 0, now - began));
         nanosleep(&(struct timespec){.tv_nsec = FIRST_NAP_NS}, NULL);
     }
 }

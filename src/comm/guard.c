@@ -78,6 +78,9 @@ static void absent_describe(const ech_board *board, ech_text *out)
  * reported: a launcher that ends all ranks at the same time is not a death to explain. */
 enum { COMING_MS = 100, SETTLE_MS = 100 };
 
+/* Milliseconds between readings of the clock during a call: a longer gap is a suspension. */
+enum { LOOK_MS = 500 };
+
 /* Seconds that the process has to unwind after a death. */
 static const double unwind_seconds = 5;
 
@@ -91,6 +94,7 @@ struct ech_guard {
     double deadline;      /* seconds */
     const char *call;     /* in progress; NULL: none */
     double call_ends_by;  /* on the clock */
+    double looked_at;     /* when the clock was read last, if it runs */
     bool over;
     ech_board *board;
     int slot;
@@ -104,7 +108,8 @@ void ech_guard_enter(ech_guard *guard, const char *call)
 {
     pthread_mutex_lock(&guard->lock);
     guard->call = call;
-    guard->call_ends_by = ech_clock_now() + guard->deadline;
+    guard->looked_at = ech_clock_now();
+    guard->call_ends_by = guard->looked_at + guard->deadline;
     pthread_mutex_unlock(&guard->lock);
     eventfd_write(guard->wake, 1);
 }
@@ -131,7 +136,9 @@ static void check_call(ech_guard *guard)
 {
     pthread_mutex_lock(&guard->lock);
     const char *call = guard->call;
-    bool late = call && ech_clock_now() > guard->call_ends_by;
+    double now = ech_clock_now();
+    guard->call_ends_by += ech_clock_take_gap(&guard->looked_at, now); /* it was suspended itself */
+    bool late = call && now > guard->call_ends_by;
     const ech_board *board = guard->board;
     pthread_mutex_unlock(&guard->lock);
     if (!late) return;
@@ -175,13 +182,10 @@ static void note_end(ech_guard *guard, int slot)
 
 /* ---- the thread ---- */
 
-/* Milliseconds until something is due; -1: nothing is. */
-static int left_ms(const ech_guard *guard, bool coming)
+/* The longest time to poll; -1: nothing is due. */
+static int patience_ms(const ech_guard *guard, bool coming)
 {
-    double due = guard->ends_by;
-    if (guard->call && (due <= 0 || guard->call_ends_by < due)) due = guard->call_ends_by;
-    int ms = due > 0 ? ech_clock_ms_until(due) : -1;
-    return coming && (ms < 0 || ms > COMING_MS) ? COMING_MS : ms;
+    return coming ? COMING_MS : guard->call || guard->ends_by > 0 ? LOOK_MS : -1;
 }
 
 static void begin_watch(ech_guard *guard, ech_board *board)
@@ -200,7 +204,7 @@ static void *run(void *argument)
         bool over = guard->over;
         if (guard->board && !watch->board) begin_watch(guard, guard->board);
         bool coming = watch->board && !ech_watch_update(watch, NULL);
-        int ms = left_ms(guard, coming);
+        int ms = patience_ms(guard, coming);
         pthread_mutex_unlock(&guard->lock);
         if (over) return NULL;
         eventfd_t count;

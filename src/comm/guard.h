@@ -19,7 +19,7 @@ void ech_guard_stop(ech_guard *guard); /* ends the thread and frees the guard; a
 /* Call these around a call of MPI that waits for other ranks without a deadline; `call` (borrowed)
  * names it in the error. If leave does not follow enter within the deadline (at least 20 s), the
  * guard prints an error, with the suspended ranks that it finds, and ends the process with exit
- * code 1. */
+ * code 1. Time in which this process itself was suspended does not count. */
 void ech_guard_enter(ech_guard *guard, const char *call);
 void ech_guard_leave(ech_guard *guard);
 
