@@ -4,6 +4,7 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <math.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,9 +13,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "comm/tcp_state.h"
 
-enum { AGAIN_MS = 50 };
+enum { AGAIN_MS = 50, NAME_AGAIN_S = 1 };
 
 ech_status ech_tcp_write(int fd, const void *data, size_t bytes)
 {
@@ -139,18 +141,23 @@ ech_status ech_tcp_listen(const struct sockaddr *at, int *port, int *out)
     return ECH_OK;
 }
 
-static ech_status resolve(const char *name, int port, struct addrinfo **out)
+/* The name's addresses; NULL: it has none now, and *why says so. */
+static struct addrinfo *resolve(const char *name, int port, const char **why)
 {
     char text[16];
-    struct addrinfo like = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL, like = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     snprintf(text, sizeof text, "%d", port);
-    int error = getaddrinfo(name, text, &like, out);
-    if (error)
-        ECH_FAIL(
-            ECH_EUSAGE,
-            "MASTER_ADDR %s has no address: %s; set it to the name or address of rank 0's machine",
-            name, gai_strerror(error));
-    return ECH_OK;
+    int error = getaddrinfo(name, text, &like, &found);
+    *why = error ? gai_strerror(error) : NULL;
+    return error ? NULL : found;
+}
+
+/* True if other machines may reach one of them. A loopback address beside it is one that /etc/hosts
+ * has for the machine's own name, such as Debian's 127.0.1.1, and is not used. */
+static bool is_reachable(const struct addrinfo *found)
+{
+    while (found && is_loopback(found->ai_addr)) found = found->ai_next;
+    return found != NULL;
 }
 
 /* True if this machine has the address. */
@@ -167,13 +174,11 @@ static bool may_bind(const struct sockaddr *at)
 
 ech_status ech_tcp_open_leader(const char *address, int *port, ech_tcp_door **out)
 {
-    struct addrinfo *found = NULL;
-    if (address && *address) ECH_TRY(resolve(address, *port, &found));
-    const struct addrinfo *at = found;
-    while (at && !is_loopback(at->ai_addr)) at = at->ai_next;
+    const char *why; /* one that is not in DNS yet is not this machine's loopback */
+    struct addrinfo *found = address && *address ? resolve(address, *port, &why) : NULL;
+    const struct addrinfo *at = is_reachable(found) ? NULL : found;
     /* The others also try all of them in this order. */
-    bool next = at && at->ai_next && is_loopback(at->ai_next->ai_addr);
-    if (next && !may_bind(at->ai_addr)) at = at->ai_next;
+    if (at && at->ai_next && !may_bind(at->ai_addr)) at = at->ai_next;
     ech_status st = ech_tcp_door_open(at ? at->ai_addr : NULL, port, out);
     if (found) freeaddrinfo(found);
     return st;
@@ -205,7 +210,9 @@ static bool is_own(int fd)
 static int try_connect(const struct addrinfo *found)
 {
     int fd = -1;
+    bool is_far = is_reachable(found);
     for (const struct addrinfo *a = found; a && fd < 0; a = a->ai_next) {
+        if (is_far && is_loopback(a->ai_addr)) continue;
         fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
         bool connects = fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0;
         if (fd < 0 || (connects && !is_own(fd))) continue;
@@ -217,18 +224,40 @@ static int try_connect(const struct addrinfo *found)
     return fd;
 }
 
+/* Waits for a name to be in DNS. NULL: it is not at the deadline. */
+static struct addrinfo *await_name(const char *name, int port, double ends_at, const char **why)
+{
+    for (bool told = false;; told = true) {
+        struct addrinfo *found = resolve(name, port, why);
+        double now = ech_clock_now();
+        if (found || now >= ends_at) return found;
+        if (!told)
+            ech_log_warn("MASTER_ADDR %s has no address yet: %s; it is tried again for %.0f s",
+                         name, *why, ends_at - now);
+        ech_clock_sleep_until(fmin(now + NAME_AGAIN_S, ends_at));
+    }
+}
+
 ech_status ech_tcp_connect(const char *address, int port, double deadline, int *out)
 {
-    struct addrinfo *found = NULL;
+    const char *why;
     double ends_at = ech_clock_now() + deadline;
-    ECH_TRY(resolve(address, port, &found));
+    struct addrinfo *found = await_name(address, port, ends_at, &why);
+    if (!found)
+        ECH_FAIL(ECH_EUSAGE,
+                 "MASTER_ADDR %s has no address, nor had it in %.0f s: %s; set it to the name or "
+                 "address of rank 0's machine",
+                 address, deadline, why);
     while ((*out = try_connect(found)) < 0 && ech_clock_now() < ends_at)
         nanosleep(&(struct timespec){.tv_nsec = AGAIN_MS * 1000000L}, NULL);
     int error = errno;
     freeaddrinfo(found);
     if (*out < 0)
-        ECH_FAIL(ECH_ECOMM, "%s, port %d, does not answer: %s; check whether that rank is running",
-                 address, port, strerror(error));
+        ECH_FAIL(
+            ECH_ECOMM,
+            "%s, port %d, does not answer: %s; check whether that rank is running, and whether "
+            "its machine's /etc/hosts gives that name a loopback address alone",
+            address, port, strerror(error));
     return ECH_OK;
 }
 

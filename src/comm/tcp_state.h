@@ -103,8 +103,8 @@ ech_status ech_tcp_read(int fd, void *data, size_t bytes);
 /* Listens at an address (NULL: all addresses of this machine) and a port (0: any); *port: the port.
  * Accepting does not wait. Errors: ECH_ECOMM. */
 ech_status ech_tcp_listen(const struct sockaddr *at, int *port, int *out);
-/* Retries until the deadline, since the listener may start later. Errors: ECH_EUSAGE, no such
- * address; ECH_ECOMM. */
+/* Retries until the deadline: the listener may start later, and its name may not be in DNS yet.
+ * Errors: ECH_EUSAGE, no such address; ECH_ECOMM. */
 ech_status ech_tcp_connect(const char *address, int port, double deadline, int *out);
 /* Writes an address without its port; "" for an unknown family. An IPv4 address mapped into IPv6 is
  * written as IPv4. */
@@ -114,8 +114,8 @@ void ech_tcp_print(const struct sockaddr *at, char text[INET6_ADDRSTRLEN]);
 
 ech_status ech_tcp_door_open(const struct sockaddr *at, int *port, ech_tcp_door **out);
 void ech_tcp_door_close(ech_tcp_door *door); /* accepts NULL */
-/* Opens rank 0's door: at MASTER_ADDR if that is this machine's loopback, so that no other machine
- * can reach it; otherwise at all addresses. address: may be NULL. */
+/* Opens rank 0's door: at MASTER_ADDR if all its addresses are this machine's loopback, so that no
+ * other machine can reach it; otherwise at all addresses. address: may be NULL. */
 ech_status ech_tcp_open_leader(const char *address, int *port, ech_tcp_door **out);
 /* Opens another rank's door: at the loopback if its connection with rank 0 is there; otherwise at
  * all addresses. */
