@@ -67,6 +67,34 @@ TEST(test_names)
                  "a", "97 | 257 257");
     /* a token of the model is found in texts once it has a name */
     assert_opens((sides){.config = "{\"pad_token\": \"b\"}"}, "ab", "97 98 | 256 256");
+    /* its flags are those of the file that transformers (5.24) reads last */
+#define AS_B(key, flag) "\"" key "\": {\"content\": \"b\", \"" flag "\": true}"
+    static const struct named {
+        sides files;
+        const char *ids;
+    } named[] = {
+        {{.map = "{" AS_B("pad_token", "lstrip") "}"}, "97 98 32 97 98 | 256 256"},
+        {{.map = "{" AS_B("pad_token", "rstrip") "}"}, "97 32 98 97 98 | 256 256"},
+        {{.map = "{" AS_B("pad_token", "single_word") "}"}, "97 32 98 32 97 98 | 256 256"},
+        {{.config = "{" AS_B("pad_token", "lstrip") "}"}, "97 98 32 97 98 | 256 256"},
+        {{.config = "{\"pad_token\": \"b\"}", .map = "{" AS_B("pad_token", "lstrip") "}"},
+         "97 98 32 97 98 | 256 256"},
+        {{.config = "{" AS_B("pad_token", "lstrip") "}", .map = "{\"pad_token\": \"b\"}"},
+         "97 32 98 32 97 98 | 256 256"},
+        {{.config = "{\"added_tokens_decoder\": {}, \"pad_token\": \"b\"}",
+          .map = "{" AS_B("pad_token", "lstrip") "}"},
+         "97 32 98 32 97 98 | 256 256"},
+        {{.config = "{\"pad_token\": \"b\"}", .map = "{" AS_B("unk_token", "lstrip") "}"},
+         "97 32 98 32 97 98 | 256 256"},
+        {{.config = "{\"unk_token\": \"b\"}", .map = "{" AS_B("pad_token", "lstrip") "}"},
+         "97 98 32 97 98 | 256 256"},
+        {{.map = "{\"extra_special_tokens\": [{\"content\": \"b\", \"lstrip\": true}]}"},
+         "97 98 32 97 98 | 256 256"},
+    };
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
+        assert_opens(named[i].files, "a b ab", named[i].ids);
+    assert_opens((sides){.map = "{\"pad_token\": {\"content\": \"<x>\", \"lstrip\": true}}"},
+                 "a <x>", "97 32 257 | 256 256");
     assert_refused(
         (sides){.config = "{\"eos_token\": \"<x>\"}", .map = "{\"eos_token\": \"<|endoftext|>\"}"},
         "tokenizer_config.json: eos_token is \"<x>\", and \"<|endoftext|>\" in ",

@@ -4,9 +4,11 @@
  * added_tokens.json. Hugging Face's transformers (tokenization_utils_base.py, version 5.24) is
  * followed. Flags of added tokens in tokenizer_config.json replace the flags in tokenizer.json.
  * Tokens that only tokenizer_config.json lists are added in the order of their ids; if it lists
- * none, the tokens of added_tokens.json are added. The first two files may name special tokens. In
- * transformers a name that no file lists becomes a token, and one of two different names wins; here
- * both are errors.
+ * none, the tokens of added_tokens.json are added. The first two files may name special tokens,
+ * also with flags, which count for tokens that no list has. If both give flags, those in
+ * special_tokens_map.json count; if tokenizer_config.json lists added tokens, transformers reads
+ * only that file, and its flags alone count. In transformers a name that no file lists becomes a
+ * token, and one of two different names wins; here both are errors.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -259,16 +261,24 @@ static ech_status name_in(const json_t *root, const char *key, const char *file,
     return ECH_OK;
 }
 
-/* Tokens that files name are special, even if only the model's vocabulary has them. */
-static void make_special(ech_bpe *bpe, const char *name, int32_t id)
+/* Tokens that files name are special, even if only the model's vocabulary has them. Then `value`,
+ * a name or an object, gives the flags, and the last file that names the token counts. */
+static void make_special(ech_bpe *bpe, const char *name, int32_t id, const json_t *value)
 {
     if (bpe->sentencepiece) return;
     ech_bpe_added *added = find_added(bpe, name);
-    if (added)
-        added->special = true;
-    else
-        ECH_PUSH(bpe->added,
-                 (ech_bpe_added){.id = id, .stated = id, .special = true, .unlisted = true});
+    if (!added) {
+        ECH_PUSH(bpe->added, (ech_bpe_added){.id = id, .stated = id, .unlisted = true});
+        added = &bpe->added.at[bpe->added.n - 1];
+    }
+    if (added->unlisted) ech_bpe_take_flags(value, added);
+    added->special = true;
+}
+
+/* special_tokens_map.json, if its flags count: tokenizer_config.json lists no added tokens. */
+static const json_t *flags_in_map(const sides *s)
+{
+    return json_object_get(s->config, "added_tokens_decoder") ? NULL : s->map;
 }
 
 /* *id: of the token that the files call `key`; unchanged if none does. */
@@ -288,7 +298,8 @@ static ech_status take_named(const sides *s, const char *key, int32_t *id)
         ECH_FAIL(ECH_EINPUT,
                  "%s: %s: \"%.80s\" is no token of the tokenizer beside it, %s" OF_ANOTHER, file,
                  key, name, s->main, file);
-    make_special(s->bpe, name, *id);
+    const json_t *value = json_object_get(other ? flags_in_map(s) : s->config, key);
+    make_special(s->bpe, name, *id, value ? value : json_object_get(s->config, key));
     return ECH_OK;
 }
 
@@ -308,15 +319,15 @@ static ech_status take_list(const sides *s, const json_t *root, const char *file
             ECH_FAIL(ECH_EINPUT,
                      "%s: %s: \"%.80s\" is no token of the tokenizer beside it, %s" OF_ANOTHER,
                      file, key, name, s->main, file);
-        make_special(s->bpe, name, id);
+        make_special(s->bpe, name, id, root == s->config || flags_in_map(s) ? item : NULL);
     }
     return ECH_OK;
 }
 
 static ech_status take_names(const sides *s)
 {
-    ECH_TRY(take_named(s, "eos_token", &s->bpe->end_of_text));
     ECH_TRY(take_named(s, "bos_token", &s->bpe->begin_of_text));
+    ECH_TRY(take_named(s, "eos_token", &s->bpe->end_of_text));
     for (int i = 0; i < ECH_BPE_NAMES; i++)
         ECH_TRY(take_named(s, ech_bpe_names[i], &s->bpe->named[i]));
     for (int i = 0; i < SPECIAL_LISTS; i++) {
