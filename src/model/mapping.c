@@ -170,6 +170,7 @@ static ech_status check_values(const ech_mapping_reader *r, const ech_yaml_node 
         if (constants && ech_mapping_maps(r, at->key))
             FAIL_AT(r, at, "%s: a constant, but mapped from a key of config.json, too; remove one",
                     at->key);
+        if (constants) ECH_TRY(ech_mapping_check_constant(r, at));
         if (!constants && ech_yaml_find(ech_yaml_find(r->root, "constants"), at->key))
             FAIL_AT(r, at, "%s: a default, but a constant, too; remove one", at->key);
         if (constants &&

@@ -32,6 +32,26 @@ static bool is_rotary(const char *key)
     return strcmp(key, THETA) == 0 || strcmp(key, PART) == 0;
 }
 
+static bool is_of_scaling(const ech_family *base, const char *key)
+{
+    return base->import_more && ech_text_has_word(ECH_ROPE_SCALING_KEYS " model.rope_scaling", key);
+}
+
+/* Whether code of the base reads the key from config.json, and none of its rows. */
+static bool reads_itself(const ech_family *base, const char *key)
+{
+    return (base->also && ech_text_has_word(base->also, key)) || ech_windows_own(base, key) ||
+           (base->import_more && is_rotary(key)) || is_of_scaling(base, key);
+}
+
+ech_status ech_mapping_check_constant(const ech_mapping_reader *r, const ech_yaml_node *at)
+{
+    if (!reads_itself(r->base, at->key)) return ECH_OK;
+    bool rotary = is_rotary(at->key) && r->base->import_more == ech_family_import_rotary;
+    FAIL_AT(r, at, "%s: a constant, but the base %s reads it from config.json; %s", at->key,
+            r->base->name, rotary ? "map it in keys, with a default, instead" : "use another base");
+}
+
 /* The file's entry for a model key. */
 static ech_status add_key(ech_mapping_reader *r, const ech_yaml_node *at, ech_mapping_entry entry)
 {
@@ -41,13 +61,11 @@ static ech_status add_key(ech_mapping_reader *r, const ech_yaml_node *at, ech_ma
         if (r->entry.at[i].key && strcmp(r->entry.at[i].key, entry.key) == 0)
             FAIL_AT(r, at, "keys.%s: %s is mapped from %s in line %zu already; remove one",
                     entry.name, entry.key, r->entry.at[i].name, r->entry.at[i].node->line);
-    bool more = r->base->import_more != NULL;
-    if (more && ech_text_has_word(ECH_ROPE_SCALING_KEYS " model.rope_scaling", entry.key))
+    if (is_of_scaling(r->base, entry.key))
         FAIL_AT(r, at, "keys.%s: %s is read from rope_scaling; remove this line", entry.name,
                 entry.key);
-    if ((r->base->also && ech_text_has_word(r->base->also, entry.key)) ||
-        ech_windows_own(r->base, entry.key) ||
-        (more && is_rotary(entry.key) && r->base->import_more != ech_family_import_rotary))
+    if (reads_itself(r->base, entry.key) &&
+        !(is_rotary(entry.key) && r->base->import_more == ech_family_import_rotary))
         FAIL_AT(r, at, "keys.%s: the base %s reads %s in its own way; use another base, as llama",
                 entry.name, r->base->name, entry.key);
     ECH_PUSH(r->entry, entry);

@@ -58,6 +58,8 @@ ech_status ech_mapping_check_value(const ech_mapping_reader *r, const ech_yaml_n
 
 /* Whether `keys` maps the model key from a key of config.json. */
 bool ech_mapping_maps(const ech_mapping_reader *r, const char *key);
+/* Errors: the base reads this key of `constants` from config.json with code of its own. */
+ech_status ech_mapping_check_constant(const ech_mapping_reader *r, const ech_yaml_node *at);
 /* Reads `keys`: sets the family's rows, and the mapping's rope. */
 ech_status ech_mapping_read_keys(ech_mapping_reader *r);
 /* Reads `names`, `in_first` and `fused`. */

@@ -62,6 +62,13 @@ static const struct refusal {
     {"constants: {model.window_layers: \"L G\"}\n", "must be one word without blanks"},
     {"constants: {model.qkv_bias: true}\nkeys: {b: model.qkv_bias}\n",
      "model.qkv_bias: a constant, but mapped from a key of config.json, too"},
+    {"constants: {model.rope_theta: 700}\n",
+     "fam.yaml:3:13: model.rope_theta: a constant, but the base llama reads it from config.json; "
+     "map it in keys, with a default, instead"},
+    {"base: gemma2\nconstants: {model.attention_scale: 2}\n",
+     "the base gemma2 reads it from config.json; use another base"},
+    {"base: gemma2\nconstants: {model.window_layers: L}\n", "the base gemma2 reads it"},
+    {"constants: {model.rope_scaling_factor: 2}\n", "the base llama reads it"},
     {"constants: {model.norm: rmsnorm}\ndefaults: {model.norm: layernorm}\n",
      "model.norm: a default, but a constant, too"},
     {"constants: {model.position_encoding: learned}\n",
