@@ -185,6 +185,9 @@ TEST(keys_are_filled)
         {GEMMA2, "model.sliding_window=4096 model.window_layers=LG model.attention_scale=0.0625 "
                  "model.attn_logit_softcapping=50 model.final_logit_softcapping=30 "
                  "model.head_dim=256 model.hidden_act=geglu model.tie_word_embeddings=true"},
+        /* the classes of transformers 5.24 do not read it */
+        {GEMMA2 ", \"sliding_window_pattern\": 1", "model.window_layers=LG"},
+        {OLMO3 ", \"sliding_window_pattern\": 1", "model.window_layers=L"},
         {GEMMA3, "model.rope_theta=1000000 model.rope_local_base_freq=10000 "
                  "model.attn_logit_softcapping=0 model.final_logit_softcapping=0"},
         {GEMMA3 ", \"sliding_window_pattern\": 2, \"rope_theta\": 7, "

@@ -23,8 +23,7 @@ static const ech_family_row rows[] = {
     ECH_ROW_WHOLE_ROTARY,
     ECH_ROWS_END};
 
-static const ech_windows windows = {
-    .has = ech_windows_but_every, .number = "sliding_window_pattern", .otherwise = 2, .least = 1};
+static const ech_windows windows = {.has = ech_windows_but_every, .otherwise = 2};
 
 static ech_status import(const ech_family_import *in)
 {

@@ -15,8 +15,7 @@ static const ech_family_row rows[] = {ECH_ROWS_SIZES,
                                       ECH_ROW_WHOLE_ROTARY,
                                       ECH_ROWS_END};
 
-static const ech_windows windows = {
-    .has = ech_windows_but_every, .number = "sliding_window_pattern", .otherwise = 4, .least = 1};
+static const ech_windows windows = {.has = ech_windows_but_every, .otherwise = 4};
 
 /* Versions of transformers differ in which layers have the base of a file that states one: in 5.24,
  * those with a window have 500000 in any case. */
