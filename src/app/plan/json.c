@@ -52,11 +52,12 @@ static json_t *grid_json(const ech_design *design)
 
 static json_t *batch_json(const ech_design *design)
 {
-    return json_pack("{s:I, s:I, s:I, s:I}", "global_batch_size",
+    return json_pack("{s:I, s:I, s:I, s:I, s:s}", "global_batch_size",
                      (json_int_t)design->config->training.global_batch_size, "micro_batch_size",
                      (json_int_t)design->layout->micro_batch, "micro_batches",
                      (json_int_t)design->layout->micro_batches, "sequence_length",
-                     (json_int_t)design->config->data.sequence_length);
+                     (json_int_t)design->config->data.sequence_length, "unit",
+                     ech_sample_row_of(design->model->family->samples)->unit);
 }
 
 /* [[first, end], ...]: one pair a chunk, `end` not included. */

@@ -117,14 +117,15 @@ function className(plan, c) {
 
 function factsOf(plan) {
   const facts = [], cluster = plan.cluster, limit = plan.device_limit_bytes;
+  const units = plan.batch.unit + 's';
   const most = mostMemory(plan);
   const add = (key, value, small, style) => facts.push(el('div', {}, el('dt', {}, key),
     el('dd', {class: style}, value, small ? el('small', {}, small) : null)));
   if (cluster) {
     add('training step', time(cluster.step_time),
         `${time(cluster.low)} to ${time(cluster.high)}`);
-    add('throughput', big(cluster.tokens_per_second, 'tokens/s'),
-        big(cluster.tokens_per_second / plan.world, 'tokens/s') + ' a rank');
+    add('throughput', big(cluster.tokens_per_second, units + '/s'),
+        big(cluster.tokens_per_second / plan.world, units + '/s') + ' a rank');
     add('model FLOPs of peak', cluster.peak_flops_per_second > 0
       ? percent(cluster.model_flops_per_second / cluster.peak_flops_per_second) : dash,
         big(cluster.model_flops_per_second, 'FLOP/s') + ' a rank');
@@ -139,7 +140,7 @@ function factsOf(plan) {
   if (cluster)
     add('whole training', cluster.days >= 2 ? digits(cluster.days, 3) + ' days'
                                             : digits(24 * cluster.days, 3) + ' hours',
-        `${big(cluster.tokens, 'tokens')}, ${digits(cluster.device_hours)} device hours`);
+        `${big(cluster.tokens, units)}, ${digits(cluster.device_hours)} device hours`);
   return el('dl', {class: 'facts'}, facts);
 }
 

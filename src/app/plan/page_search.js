@@ -147,7 +147,8 @@ function drawPlan(root, plan) {
     el('p', {class: 'lead'}, `${count(model.parameters)} parameters` +
       (model.active_parameters !== model.parameters
         ? `, ${count(model.active_parameters)} active` : '') + `, computed in ${model.compute}; ` +
-      `${count(batch.global_batch_size)} samples of ${count(batch.sequence_length)} tokens a step, ` +
+      `${count(batch.global_batch_size)} samples` +
+      (batch.unit === 'token' ? ` of ${count(batch.sequence_length)} tokens` : '') + ' a step, ' +
       `micro-batches of ${batch.micro_batch_size}; ${gridText(plan)}`),
     factsOf(plan), plan.cluster ? partsOf(plan) : null, meshOf(plan, view), memoryOf(plan, view),
     plan.simulation ? timelineOf(plan, view)
