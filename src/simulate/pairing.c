@@ -90,7 +90,9 @@ static void count_links(const ech_plan *const *plans, ech_list_kind kind, const 
             ECH_PUSH(*links, (ech_link_use){.from = from, .to = to});
         ech_link_use *link = &links->at[links->n - 1];
         link->messages++;
-        link->bytes += plans[x->from]->list[kind].step.at[x->step].bytes;
+        int64_t bytes = plans[x->from]->list[kind].step.at[x->step].bytes;
+        link->bytes += bytes;
+        link->bytes_of[x->kind] += bytes;
     }
 }
 

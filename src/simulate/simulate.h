@@ -13,7 +13,7 @@
 /* Messages from one rank to another in one list. */
 typedef struct ech_link_use {
     int from, to;
-    int64_t messages, bytes;
+    int64_t messages, bytes, bytes_of[ECH_MESSAGES];
 } ech_link_use;
 typedef ECH_LIST(ech_link_use) ech_link_uses; /* sorted by from, then to */
 

@@ -27,16 +27,22 @@ typedef struct made {
     ech_planning planning;
 } made;
 
-static void make(int ranks, const char *words, made *m)
+static void make_of(ech_config *config, int ranks, made *m)
 {
     char path[300];
     snprintf(path, sizeof path, "%s/cluster.yaml", fixture_folder);
     assert_int_equal(ech_file_write(path, cluster_text, strlen(cluster_text)), ECH_OK);
     *m = (made){.arguments.ranks = ranks};
-    m->run = (ech_run){.arguments = &m->arguments, .tokenizer = fixture_tokenizer};
-    m->run.config = fixture_config("llama", words);
+    m->run = (ech_run){.arguments = &m->arguments, .config = config};
+    if (ech_model_reads_texts(config)) m->run.tokenizer = fixture_tokenizer;
     ech_planning_options options = {.cluster = path, .report = {.steps = true}};
-    assert_int_equal(ech_planning_create(&m->run, &options, &m->planning), ECH_OK);
+    ech_status status = ech_planning_create(&m->run, &options, &m->planning);
+    if (status != ECH_OK) fail_msg("%s", ech_last_error());
+}
+
+static void make(int ranks, const char *words, made *m)
+{
+    make_of(fixture_config("llama", words), ranks, m);
 }
 
 static json_t *json_of(made *m)
@@ -230,6 +236,48 @@ TEST(bytes_are_counted_on_the_level_that_they_cross)
         assert_true(!(on_level(whole, !outside[i], axes[i]) > 0));
     }
     release(&m);
+}
+
+/* There are four stages of two ranks. Neighbours may share a machine, but no stage shares one with
+ * its peer: the first stores on the last. */
+TEST(kept_activations_are_counted_by_themselves)
+{
+    static const char *const kept[] = {"kept", "back"};
+    made m;
+    make(8,
+         "model.num_hidden_layers=4 parallel.pipeline=4 parallel.tensor=2 "
+         "training.micro_batch_size=1 memory.offload_activations=peer",
+         &m);
+    json_auto_t *whole = json_of(&m);
+    for (int i = 0; i < 2; i++) {
+        double all = sent(whole, kept[i]);
+        assert_true(all > 0 && fabs(on_level(whole, 1, kept[i]) - all) <= 1e-12 * all);
+    }
+    double inside = on_level(whole, 0, "pipeline"), all = sent(whole, "pipeline");
+    assert_true(fabs(inside - all * 2 / 3) <= 1e-12 * all);
+    release(&m);
+}
+
+static void assert_unit(ech_config *config, const char *unit)
+{
+    made m;
+    make_of(config, 1, &m);
+    json_auto_t *whole = json_of(&m);
+    const json_t *batch = json_object_get(whole, "batch");
+    assert_string_equal(json_string_value(json_object_get(batch, "unit")), unit);
+    release(&m);
+}
+
+TEST(names_the_unit_of_rates)
+{
+    static const char images[] = "model: {architecture: mlp, num_classes: 2, image_height: 4, "
+                                 "image_width: 4, hidden_size: 8, num_hidden_layers: 1}\n"
+                                 "data: {train: none.images}\n"
+                                 "parallel: {comm: local, threads: 1}\n"
+                                 "training: {steps: 1, global_batch_size: 2}\n"
+                                 "optimizer: {learning_rate: 1}\nlog: {directory: none}\n";
+    assert_unit(fixture_config("llama", ""), "token");
+    assert_unit(fixture_config_of(images, ""), "sample");
 }
 
 ALL_TESTS(fixture_setup, fixture_teardown)

@@ -11,10 +11,10 @@ typedef struct matrix {
     double bytes[ECH_TRAFFIC_AXES][ECH_MOST_LEVELS];
 } matrix;
 
-/* What a class of ranks sends, and the share of its messages that cross each level. */
+/* What a class of ranks sends, and by axis the share of its messages that cross each level. */
 typedef struct sender {
     ech_traffic traffic[ECH_TRAFFIC_AXES];
-    double share[ECH_MOST_LEVELS];
+    double share[ECH_TRAFFIC_AXES][ECH_MOST_LEVELS];
 } sender;
 
 static int level_of(const ech_cluster *cluster, int first, int last)
@@ -25,18 +25,30 @@ static int level_of(const ech_cluster *cluster, int first, int last)
 /* Sets the shares from the messages of the class's first rank. */
 static void divide_messages(const ech_plan_report *report, int first, sender *s)
 {
+    static const ech_traffic_axis axis_of[ECH_MESSAGES] = {
+        [ECH_MESSAGE_ACTIVATIONS] = ECH_TRAFFIC_PIPELINE,
+        [ECH_MESSAGE_GRADIENTS] = ECH_TRAFFIC_PIPELINE,
+        [ECH_MESSAGE_KEPT] = ECH_TRAFFIC_KEPT,
+        [ECH_MESSAGE_BACK] = ECH_TRAFFIC_BACK,
+        [ECH_MESSAGE_TOKEN] = ECH_TRAFFIC_TOKEN};
     const ech_link_uses *link = &report->simulation.link;
-    double all = 0;
+    double all[ECH_TRAFFIC_AXES] = {0};
     for (size_t i = 0; i < link->n; i++) {
         const ech_link_use *use = &link->at[i];
         if (use->from != first) continue;
         int low = use->from < use->to ? use->from : use->to;
         int high = use->from < use->to ? use->to : use->from;
-        s->share[level_of(report->design->cluster, low, high)] += (double)use->bytes;
-        all += (double)use->bytes;
+        int level = level_of(report->design->cluster, low, high);
+        for (int kind = 0; kind < ECH_MESSAGES; kind++) {
+            s->share[axis_of[kind]][level] += (double)use->bytes_of[kind];
+            all[axis_of[kind]] += (double)use->bytes_of[kind];
+        }
     }
-    for (int level = 0; level < ECH_MOST_LEVELS; level++) s->share[level] /= all > 0 ? all : 1;
-    if (!(all > 0)) s->share[0] = 1;
+    for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++) {
+        for (int l = 0; l < ECH_MOST_LEVELS; l++)
+            s->share[axis][l] /= all[axis] > 0 ? all[axis] : 1;
+        if (!(all[axis] > 0)) s->share[axis][0] = 1;
+    }
 }
 
 /* The outermost level that each rank's group crosses, plus 1; 0: not known yet. */
@@ -73,7 +85,7 @@ static void add_rank(const ech_design *design, const sender *s, int rank, known_
             int level = level_of_group(design, rank, (ech_layout_group)group, known);
             out->bytes[axis][level] += bytes - messages;
             for (int l = 0; l < design->cluster->levels; l++)
-                out->bytes[axis][l] += messages * s->share[l];
+                out->bytes[axis][l] += messages * s->share[axis][l];
         }
     }
 }
