@@ -47,6 +47,21 @@ TEST(test_errors)
     }
 }
 
+/* Three steps are asked for; the next synchronization and the end of the span are at four. */
+TEST(test_counts_the_steps_of_whole_spans)
+{
+    static const char *const words[] = {
+        "", "parallel.strategy=local_sgd parallel.sync_every=2 parallel.data=2",
+        "parallel.pipeline=2 parallel.schedule=pipedream parallel.flush_every=4 "
+        "model.tie_word_embeddings=false"};
+    for (int i = 0; i < 3; i++) {
+        ech_verifications both = {.main = verify("llama", 2, words[i])};
+        ECH_FREED_TEXT text = {0};
+        ech_verify_print(&both, &text);
+        assert_non_null(strstr(text.at, i ? "\nsteps      4\n" : "\nsteps      3\n"));
+    }
+}
+
 /* Gradient, weight and the two states of AdamW of each number, after each step. */
 TEST(test_all_is_compared)
 {

@@ -38,7 +38,7 @@ static void print_main(const ech_verification *v, ech_text *out)
     if (v->carried)
         ech_text_append(
             out, "skipped    final weights: they depend on the timing of the ring exchange\n");
-    ech_text_append(out, "steps      %lld\n", (long long)v->steps);
+    ech_text_append(out, "steps      %lld\n", (long long)v->done);
     ech_text_append(out, "errors     loss       %.1e\n", v->worst_loss);
     ech_text_append(out, "           gradients  %.1e\n", v->worst_gradient);
     ech_text_append(out, "           weights    %.1e\n", v->worst_weight);

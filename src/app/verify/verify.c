@@ -232,6 +232,7 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
     int64_t done = 0;
     while (done < request->steps || (calendar.sync_every > 0 && done % calendar.sync_every))
         ECH_TRY(verify_span(v, &done));
+    if (v->result) v->result->done = done;
     ECH_TRY(validate(v));
     return ech_group_barrier(ech_exec_world(v->layout.session.exec));
 }

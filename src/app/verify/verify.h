@@ -39,6 +39,7 @@ typedef struct ech_verification {
      * withheld. */
     bool ill;
     int ranks;
+    int64_t done;          /* training steps that were compared */
     const char *comm;      /* "local" */
     double unit;           /* the change of results caused by a random last bit of each weight */
     char layout[256];      /* "3 stages x 2 replicas x 2 tensor, 1f1b" */
