@@ -145,6 +145,7 @@ ech_status ech_check_list(const ech_plan *plan, const ech_list *list)
 
 ech_status ech_check_plan(const ech_plan *plan)
 {
+    ECH_TRY(ech_check_persistent(plan));
     for (int i = 0; i < ECH_LIST_KINDS; i++) ECH_TRY(ech_check_list(plan, &plan->list[i]));
     return ECH_OK;
 }

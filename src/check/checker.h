@@ -117,7 +117,10 @@ ech_status ech_check_copies(const ech_plan *plan, const ech_list *list);
  * return as often, value by value, to and from the rank of the mirrored stage; nothing writes them
  * after they were sent. */
 ech_status ech_check_held(const ech_plan *plan, const ech_list *list);
-/* Values that live at the same time do not overlap; all are inside the arena. */
+/* Persistent values, which always live, follow one another in the first part of each arena. */
+ech_status ech_check_persistent(const ech_plan *plan);
+/* Values that live at the same time do not overlap; all are inside the arena, after persistent
+ * values. */
 ech_status ech_check_memory(const ech_plan *plan, const ech_list *list);
 
 /* ---- all ranks' lists ---- */

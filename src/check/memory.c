@@ -323,6 +323,25 @@ static ech_status check_heirs(const ech_plan *plan, const ech_list *list)
     return ECH_OK;
 }
 
+ech_status ech_check_persistent(const ech_plan *plan)
+{
+    int64_t end[ECH_SPACES] = {0};
+    for (size_t i = 0; i < plan->persistent.n; i++) {
+        const ech_value *v = &plan->persistent.at[i];
+        ech_space space = ech_memory_space(v->kind);
+        bool follows = v->offset >= end[space] && v->offset % plan->alignment[space] == 0;
+        end[space] = v->offset + v->bytes;
+        if (follows && v->bytes >= 0 && end[space] <= plan->persistent_bytes[space]) continue;
+        ECH_FREED_TEXT name = {0};
+        ech_value_print(plan, &plan->list[ECH_LIST_TRAIN], (int)i, &name);
+        ECH_FAIL(ECH_EINTERNAL,
+                 "schedule check of rank %d: a persistent value overlaps the one before it, is not "
+                 "aligned, or lies outside of their part of the arena: %s",
+                 plan->rank, name.at);
+    }
+    return ECH_OK;
+}
+
 ech_status ech_check_memory(const ech_plan *plan, const ech_list *list)
 {
     ECH_TRY(check_inside(plan, list));

@@ -4,6 +4,7 @@
  * each seeded fault is found and named. Faults of work and buckets are drawn by test_mutants.c.
  */
 
+#include "check/checker.h"
 #include "schedule/refused.h"
 #include "unit.h"
 
@@ -124,6 +125,29 @@ TEST(test_memory)
     expect_list_refused(&all, 0, "(F0.1/0)", "reads a value that nothing has written");
     list->access.at[2].write = true;
     expect_sound(&all);
+    lists_free(&all);
+}
+
+/* Three values of 64 bytes: of weights, states and, in an arena of its own, staging. */
+TEST(test_memory_of_persistent_values)
+{
+    static const ech_memory_kind kinds[] = {ECH_MEMORY_PARAMETERS, ECH_MEMORY_STAGING,
+                                            ECH_MEMORY_OPTIMIZER};
+    static const int64_t wrong[] = {32, 63, 65, 128};
+    lists all = lists_build((lists_spec){.schedule = "gpipe", .stages = 1, .micro_batches = 2});
+    ech_plan *plan = all.plan[0];
+    for (int i = 0; i < 3; i++) {
+        int64_t *bytes = &plan->persistent_bytes[ech_memory_space(kinds[i])];
+        ECH_PUSH(plan->persistent,
+                 (ech_value){.kind = kinds[i], .block = -1, .bytes = 64, .offset = *bytes});
+        *bytes += 64;
+    }
+    assert_int_equal(ech_check_persistent(plan), ECH_OK);
+    for (int i = 0; i < 4; i++) {
+        plan->persistent.at[2].offset = wrong[i];
+        ech_clear_error();
+        expect_message(ech_check_plan(plan), "rank 0: a persistent value", "optimizer");
+    }
     lists_free(&all);
 }
 
