@@ -167,8 +167,9 @@ typedef struct echelon_plan_options {
     int spares;
 } echelon_plan_options;
 
-/* Plans the run on all ranks, checks the plans and simulates them. Reads no data and writes
- * nothing. options NULL: defaults. Errors: the run is wrong, or does not fit into memory. */
+/* Plans the run on all ranks, checks the plans and simulates them. Counts the samples of data.train
+ * if it can be read, and writes nothing. options NULL: defaults. Errors: the run is wrong, or does
+ * not fit into memory; with training.epochs, data.train cannot be read. */
 ECHELON_API echelon_status echelon_plan_create(echelon_run *run,
                                                const echelon_plan_options *options,
                                                echelon_plan **out);
@@ -203,7 +204,8 @@ typedef struct echelon_search echelon_search;
 
 /* Searches the layouts of the run on options->cluster: degrees, micro-batch, schedule, ZeRO,
  * recomputation and offload. Those with the shortest simulated step that fit into memory come
- * first. A key of these that the run sets is not searched. Reads no data and writes nothing.
+ * first. A key of these that the run sets is not searched. Writes nothing, and needs no data unless
+ * the run has training.epochs.
  * With options->steps the first layout is also planned as a whole, for JSON and HTML; `simulate` is
  * not used. Errors: no layout can be run or fits. */
 ECHELON_API echelon_status echelon_search_create(echelon_run *run,

@@ -77,7 +77,7 @@ class ParameterServer(Strategy):
 
 
 class CentralStorage(Strategy):
-    """Weights and updates on the host; replicas as threads of this process."""
+    """Threads of this process share one copy of the weights; each updates its shard."""
 
     def __init__(self, replicas: int, **keys: Any) -> None:
         super().__init__(strategy="central_storage", data=replicas, **keys)
@@ -98,7 +98,7 @@ class DiLoCo(Strategy):
 
 
 class Gossip(Strategy):
-    """Replicas average with one neighbour at a time, every `every` steps."""
+    """As LocalSGD; after each step in between, replicas average with their two neighbours."""
 
     def __init__(self, replicas: int, every: int, **keys: Any) -> None:
         super().__init__(strategy="gossip", data=replicas, sync_every=every, **keys)
@@ -112,7 +112,7 @@ class EASGD(Strategy):
 
 
 class Hogwild(Strategy):
-    """Threads that update shared weights without locks: set optimizer.name to sgd."""
+    """Threads that update shared weights without locks, by sgd."""
 
     def __init__(self, workers: int, **keys: Any) -> None:
         super().__init__(strategy="hogwild", data=workers, **keys)
