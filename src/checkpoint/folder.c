@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -132,6 +133,14 @@ void ech_folders_free(ech_folders *folders)
     for (size_t i = 0; i < folders->n; i++) free(folders->at[i].path);
     free(folders->at);
     *folders = (ech_folders){0};
+}
+
+int64_t ech_folder_completed(const ech_folder *folder)
+{
+    struct stat about;
+    ECH_FREED char *manifest = ech_file_join(folder->path, ECH_MANIFEST_NAME);
+    if (stat(manifest, &about) != 0) return 0;
+    return (int64_t)about.st_mtim.tv_sec * 1000000000 + about.st_mtim.tv_nsec;
 }
 
 ech_status ech_folder_rename(const char *from, const char *to)

@@ -57,6 +57,10 @@ bool ech_folder_is_among_best(const double *losses, size_t n, size_t i, int64_t 
 /* ech_checkpoint_open_newest of PATH, or if there is no checkpoint of PATH/checkpoints. */
 ech_status ech_checkpoint_open_run(const char *path, bool verify, ech_checkpoint **out);
 
+/* When the folder's checkpoint was completed: its manifest's time, in ns since 1970; 0: it has no
+ * manifest. */
+int64_t ech_folder_completed(const ech_folder *folder);
+
 /* rename(2); the new name is durable only after ech_file_sync_parent. Errors: ECH_EIO. */
 ech_status ech_folder_rename(const char *from, const char *to);
 

@@ -31,20 +31,20 @@ static bool is_from_outside(int sent)
     return sent > 0;
 }
 
-bool ech_restarts_go_on(ech_restarts *restarts, const ech_job_end *end, int64_t newest,
+bool ech_restarts_go_on(ech_restarts *restarts, const ech_job_end *end, const ech_job_saved *saved,
                         const char **why)
 {
     *why = NULL;
     if (end->code == ECH_EXIT_DONE || end->code == ECH_EXIT_USAGE ||
         end->code == ECH_EXIT_STOPPED || end->asked || restarts->most == 0)
         return false;
-    bool won = newest > restarts->saved;
+    bool won = saved->step > restarts->saved.step || saved->completed > restarts->saved.completed;
     restarts->vain = !won;
     if (won)
         restarts->idle = 0;
     else if (!end->killed || !is_from_outside(end->signal))
         restarts->idle++;
-    restarts->saved = newest;
+    restarts->saved = *saved;
     if (end->final)
         *why = "another start would not go on from its newest checkpoint";
     else if (end->stays)
@@ -97,12 +97,18 @@ static ech_status run_once(const ech_job *job, ech_job_end *end)
     return status;
 }
 
-/* The step of the newest checkpoint; whether it verifies is for the ranks to find out. -1: none. */
-static int64_t newest_checkpoint(const char *directory)
+/* Whether they verify is for the ranks to find out. */
+static ech_job_saved find_saved(const char *directory)
 {
     ECH_CLEANUP(ech_folders_free) ech_folders folders = {0};
-    if (!directory || ech_folder_list_complete(directory, &folders) != ECH_OK) return -1;
-    return folders.n ? folders.at[0].step : -1;
+    ech_job_saved saved = {.step = -1};
+    if (!directory || ech_folder_list_complete(directory, &folders) != ECH_OK) return saved;
+    if (folders.n) saved.step = folders.at[0].step;
+    for (size_t i = 0; i < folders.n; i++) {
+        int64_t completed = ech_folder_completed(&folders.at[i]);
+        if (completed > saved.completed) saved.completed = completed;
+    }
+    return saved;
 }
 
 /* Waits before a restart, longer if the last start made no progress: the fault may pass. False if
@@ -120,8 +126,9 @@ static bool pause_before(const ech_restarts *restarts)
 static void announce(const ech_restarts *restarts)
 {
     char from[64] = "the beginning";
-    if (restarts->saved >= 0)
-        snprintf(from, sizeof from, "step %lld, the newest checkpoint", (long long)restarts->saved);
+    if (restarts->saved.step >= 0)
+        snprintf(from, sizeof from, "step %lld, the newest checkpoint",
+                 (long long)restarts->saved.step);
     ech_log_info("restart %d of %d, from %s%s", restarts->used, restarts->most, from,
                  restarts->vain ? ", in a few seconds: the last start has saved nothing" : "");
 }
@@ -131,7 +138,7 @@ ech_status ech_job_run(const ech_job *job, int *code)
     double began_at = ech_clock_now();
     const char *why;
     ECH_FREED_TEXT text = {0};
-    ech_restarts restarts = {.most = job->restarts, .saved = newest_checkpoint(job->checkpoints)};
+    ech_restarts restarts = {.most = job->restarts, .saved = find_saved(job->checkpoints)};
     ech_launch_line_print(job->line, &text);
     ech_log_info("%s", text.at);
     for (;;) {
@@ -139,7 +146,8 @@ ech_status ech_job_run(const ech_job *job, int *code)
         set_environment(job, restarts.used, ech_clock_now() - began_at);
         ech_status status = run_once(job, &end);
         *code = end.code;
-        if (!ech_restarts_go_on(&restarts, &end, newest_checkpoint(job->checkpoints), &why)) {
+        const ech_job_saved saved = find_saved(job->checkpoints);
+        if (!ech_restarts_go_on(&restarts, &end, &saved, &why)) {
             if (why) ech_log_warn("not started again: %s", why);
             return status;
         }

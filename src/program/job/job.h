@@ -45,19 +45,24 @@ typedef struct ech_job {
  * the last start. Errors: as for ech_monitor_report of the last start; ECH_EIO. */
 ech_status ech_job_run(const ech_job *job, int *code);
 
-/* State of the rule above. Begins as {.most = K, .saved = newest checkpoint's training step, or
- * -1}. */
+/* The checkpoints of a run, by their names and times. One may be damaged; its run then saves
+ * below. */
+typedef struct ech_job_saved {
+    int64_t step;      /* training step of the newest; -1: there is none */
+    int64_t completed; /* when the last one was completed (ech_folder_completed) */
+} ech_job_saved;
+
+/* State of the rule above. Begins as {.most = K, .saved = the run's checkpoints}. */
 typedef struct ech_restarts {
     int most, used; /* restarts: at most, and so far */
     int idle;       /* starts that failed by themselves since a checkpoint was saved last */
     bool vain;      /* the last start has saved no checkpoint */
-    int64_t saved;  /* training step of the newest checkpoint; -1: there is none */
+    ech_job_saved saved;
 } ech_restarts;
 
-/* Decides whether to restart after `end`; counts the restart. `newest`: training step of the newest
- * checkpoint now, or -1. If false, *why is the reason (static text), or NULL if the start had not
- * failed or most is 0. */
-bool ech_restarts_go_on(ech_restarts *restarts, const ech_job_end *end, int64_t newest,
+/* Decides whether to restart after `end`; counts the restart. `saved`: the run's checkpoints now.
+ * If false, *why is the reason (static text), or NULL if the start had not failed or most is 0. */
+bool ech_restarts_go_on(ech_restarts *restarts, const ech_job_end *end, const ech_job_saved *saved,
                         const char **why);
 
 #endif
