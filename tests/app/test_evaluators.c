@@ -194,6 +194,7 @@ TEST(evaluators_are_in_no_collective)
 typedef struct given {
     int steps[4], n;
     bool aloud, silent; /* what its evaluators are */
+    bool late;          /* they still see what rank 0 has removed */
 } given;
 
 static ech_status give(ech_comm *comm, const ech_design *design, given *g)
@@ -203,8 +204,10 @@ static ech_status give(ech_comm *comm, const ech_design *design, given *g)
     const ech_progress_setup setup = {.directory = folder, .steps = 6, .every = 1, .ranks = 2};
     ech_progress *progress = NULL;
     ech_evaluations *all = NULL;
+    ech_config config = *design->config;
+    if (g->late) config.checkpoint.directory = folder; /* without checkpoints */
     ECH_TRY(ech_progress_create(&setup, &progress));
-    ech_status status = ech_evaluations_create(comm, design->layout, 60, progress, &all);
+    ech_status status = ech_evaluations_create(comm, design->layout, &config, progress, &all);
     for (int i = 0; i < g->n; i++) ech_evaluations_add(all, g->steps[i]);
     for (int left = 1; left > 0 && status == ECH_OK;) status = ech_evaluations_await(all, &left);
     if (status == ECH_OK) status = ech_evaluations_end(all);
@@ -287,6 +290,23 @@ TEST(a_damaged_one_ends_the_run)
     runs_path(path, sizeof path, "run", 4, runs_model);
     assert_int_equal(truncate(path, 1000), 0);
     assert_int_equal(give_steps(EVALUATED, 2, &(given){.steps = {4, 6}, .n = 2}), ECH_EINPUT);
+    runs_remove("given");
+    runs_remove("run");
+}
+
+/* As on a network file system. */
+TEST(rank_0_knows_what_is_removed)
+{
+    char path[512], removed[40];
+    runs_train("gpt2", "run", 1, CALENDAR);
+    runs_path(path, sizeof path, "run", 4, runs_model);
+    assert_int_equal(truncate(path, 1000), 0);
+    given g = {.steps = {4, 6}, .n = 2, .late = true};
+    assert_int_equal(give_steps(EVALUATED, 2, &g), ECH_OK);
+    char *text = runs_metrics("given");
+    assert_int_equal(find(text, 4, "removed", removed), 1);
+    assert_int_equal(find(text, 6, "removed", removed), 0);
+    free(text);
     runs_remove("given");
     runs_remove("run");
 }
@@ -424,11 +444,11 @@ TEST(memory_is_as_planned)
 static ech_status look_late(ech_comm *comm, void *end)
 {
     const ech_layout layout = {.world = 1, .evaluators = 1};
-    const double deadline = 0.2;
+    const ech_config config = {.parallel.deadline = 0.2};
     ech_evaluations *all = NULL;
     ech_status status = ECH_OK;
     if (ech_comm_rank(comm) == 0) {
-        status = ech_evaluations_create(comm, &layout, deadline, NULL, &all);
+        status = ech_evaluations_create(comm, &layout, &config, NULL, &all);
         ech_evaluations_add(all, 5);
         if (status == ECH_OK) status = ech_evaluations_follow(all);
         nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);

@@ -451,8 +451,8 @@ static ech_status begin_evaluations(ech_trainer *t)
 {
     ECH_FREED char *path = ech_file_join(t->config->log.directory, "metrics.jsonl");
     bool is_known = true;
-    ECH_TRY(ech_evaluations_create(t->comm, t->design->layout, t->config->parallel.deadline,
-                                   t->progress, &t->evaluations));
+    ECH_TRY(ech_evaluations_create(t->comm, t->design->layout, t->config, t->progress,
+                                   &t->evaluations));
     if (t->saved_step < 0) return ECH_OK;
     ECH_TRY(ech_metrics_find(path, "evaluation", t->saved_step, &is_known));
     if (!is_known) ech_evaluations_add(t->evaluations, t->saved_step);

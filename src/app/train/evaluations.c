@@ -12,6 +12,8 @@
 
 #include "app/train/train.h"
 #include "base/clock.h"
+#include "base/file.h"
+#include "checkpoint/folder.h"
 
 enum { NAP_NS = 5000000 };
 /* A single wait lasts at most this part of the deadline, because other ranks wait for this one in
@@ -32,6 +34,7 @@ typedef struct evaluator {
 struct ech_evaluations {
     ech_comm *comm;
     ech_progress *progress;
+    const char *directory; /* of checkpoints */
     double wait;           /* seconds of one */
     double most_silent;    /* part of the deadline: more is this rank's own absence */
     ECH_LIST(int64_t) due; /* steps, ascending */
@@ -56,15 +59,17 @@ static ech_status give(ech_evaluations *all, evaluator *e, int64_t step)
                                &e->sends);
 }
 
-ech_status ech_evaluations_create(ech_comm *comm, const ech_layout *layout, double deadline,
-                                  ech_progress *progress, ech_evaluations **out)
+ech_status ech_evaluations_create(ech_comm *comm, const ech_layout *layout,
+                                  const ech_config *config, ech_progress *progress,
+                                  ech_evaluations **out)
 {
     ech_ranks evaluators = ech_layout_roles(layout).evaluate;
     size_t n = (size_t)evaluators.n;
     ech_evaluations *all = *out = ech_calloc(1, sizeof *all + n * sizeof *all->of);
     all->comm = comm;
     all->progress = progress;
-    all->most_silent = deadline_share * deadline;
+    all->directory = config->checkpoint.directory;
+    all->most_silent = deadline_share * config->parallel.deadline;
     all->wait = fmin(most_wait, all->most_silent);
     for (int i = 0; i < evaluators.n; i++) {
         all->of[i] = (evaluator){.rank = evaluators.first + i, .sends = {.done = true}};
@@ -105,9 +110,17 @@ static void note(const ech_evaluations *all, const ech_evaluation *given)
                                     .accuracy_of_5 = given->accuracy_of_5,
                                     .bits_per_byte = given->bits_per_byte,
                                     .seconds = given->seconds,
-                                    .removed = given->kind == ECH_EVALUATION_REMOVED}};
+                                    .removed = given->kind == ECH_EVALUATION_FAILED}};
     snprintf(note.evaluation.name, sizeof note.evaluation.name, "step-%08" PRId64, given->step);
     ech_progress_submit(all->progress, &note);
+}
+
+/* Fails if the checkpoint that the evaluator could not read is there. */
+static ech_status check_removed(const ech_evaluations *all, const evaluator *e)
+{
+    ECH_FREED char *path = ech_folder_path(all->directory, e->given.step, ECH_FOLDER_FINAL);
+    if (!ech_file_is_folder(path)) return ECH_OK;
+    ECH_FAIL((ech_status)e->given.status, "rank %d, an evaluator: %s", e->rank, e->given.why);
 }
 
 /* *last: it was the evaluator's last word. */
@@ -121,11 +134,12 @@ static ech_status take(ech_evaluations *all, evaluator *e, bool *last)
     ECH_TRY(ech_comm_test(all->comm, &e->receives, &done));
     bool owes = e->busy || e->ends;
     if (!done) return ech_comm_overdue(all->comm, &e->receives, owes ? e->silent : 0);
-    bool is_result =
-        e->given.kind == ECH_EVALUATION_DONE || e->given.kind == ECH_EVALUATION_REMOVED;
+    bool fails = e->given.kind == ECH_EVALUATION_FAILED;
+    bool is_result = e->given.kind == ECH_EVALUATION_DONE || fails;
     e->silent = 0;
     *last = e->given.kind == ECH_EVALUATION_LAST;
     if (e->given.kind == ECH_EVALUATION_ASKED) ech_train_ask((int)e->given.step);
+    if (fails) ECH_TRY(check_removed(all, e));
     if (is_result) note(all, &e->given);
     if (is_result) e->busy = false;
     return *last ? ECH_OK : listen(all, e);

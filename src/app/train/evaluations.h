@@ -3,8 +3,9 @@
  * Evaluation of checkpoints on separate ranks during training (parallel.evaluators; TFJob's
  * Evaluator). Rank 0, the chief, assigns each committed checkpoint, oldest first, to an idle
  * evaluator, and writes the results into the metrics. An evaluator reads the checkpoint's model/
- * and runs validation. It only sees committed checkpoints; it reports one that checkpoint.keep has
- * removed before it could read it.
+ * and runs validation. It only sees committed checkpoints. If it cannot read one, rank 0 decides
+ * whether checkpoint.keep has removed it: rank 0 has done that, and a network file system may show
+ * it to the evaluator later.
  *
  * Rank 0 sends an evaluator step numbers, and the evaluator sends back what became of each
  * checkpoint. No training step waits for these messages. A busy evaluator sends heartbeats, an idle
@@ -21,15 +22,16 @@
 
 typedef struct ech_evaluations ech_evaluations;
 
-/* deadline: parallel.deadline, in seconds. The rest is borrowed. No call here is collective. */
-ech_status ech_evaluations_create(ech_comm *comm, const ech_layout *layout, double deadline,
-                                  ech_progress *progress, ech_evaluations **out);
+/* Borrows all. No call here is collective. */
+ech_status ech_evaluations_create(ech_comm *comm, const ech_layout *layout,
+                                  const ech_config *config, ech_progress *progress,
+                                  ech_evaluations **out);
 /* Ends pending messages, which exist only after a failure. Accepts NULL. */
 void ech_evaluations_destroy(ech_evaluations *all);
 /* Adds the committed checkpoint of a step to those to evaluate. */
 void ech_evaluations_add(ech_evaluations *all, int64_t step);
 /* Processes messages that have arrived and assigns waiting checkpoints; does not wait. Errors: an
- * evaluator is silent; as for ech_comm_test. */
+ * evaluator is silent, or cannot read a checkpoint that exists; as for ech_comm_test. */
 ech_status ech_evaluations_follow(ech_evaluations *all);
 /* The same repeatedly for a limited time, until no work is left. *left: checkpoints not yet
  * evaluated. */
@@ -39,7 +41,7 @@ ech_status ech_evaluations_end(ech_evaluations *all);
 
 /* ---- evaluators ---- */
 
-/* Runs an evaluator until rank 0 ends it. Errors: a checkpoint exists but cannot be read. */
+/* Runs an evaluator until rank 0 ends it. */
 ech_status ech_evaluator_run(ech_comm *comm, const ech_design *design);
 
 /* ---- messages ---- */
@@ -51,7 +53,7 @@ enum {
 
 typedef enum ech_evaluation_kind {
     ECH_EVALUATION_DONE,
-    ECH_EVALUATION_REMOVED, /* the checkpoint does not exist any more */
+    ECH_EVALUATION_FAILED,  /* the checkpoint cannot be read, or does not exist any more */
     ECH_EVALUATION_GOES_ON, /* heartbeat */
     ECH_EVALUATION_ASKED,   /* a signal arrived, for `step` (ech_train_ask) */
     ECH_EVALUATION_LAST     /* the evaluator's last message */
@@ -64,6 +66,8 @@ typedef struct ech_evaluation {
     double accuracy, accuracy_of_5; /* NaN: samples have no classes */
     double bits_per_byte;
     double seconds;
+    int64_t status; /* this and the next field: only for ECH_EVALUATION_FAILED */
+    char why[512];
 } ech_evaluation;
 
 #endif

@@ -3,6 +3,7 @@
  * An evaluator: one rank with a model of its own and an endpoint of its own, so that it is in no
  * group of those who train.
  */
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -10,7 +11,6 @@
 #include "app/train/train.h"
 #include "app/train/validation.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/folder.h"
 
@@ -95,34 +95,31 @@ static ech_status look_up(void *context, int64_t done, int64_t all, bool *ends)
 
 /* ---- a checkpoint ---- */
 
-static ech_status load(evaluator *e, const char *path)
+static ech_status load(evaluator *e, int64_t step)
 {
+    ECH_FREED char *path = ech_folder_path(e->directory, step, ECH_FOLDER_FINAL);
     ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *checkpoint = NULL;
     ECH_TRY(ech_checkpoint_open(path, false, &checkpoint)); /* who wrote it has just verified it */
     return ech_exec_restore(e->session.exec, checkpoint);
 }
 
-/* *removed: it was, perhaps while it was opened; a checkpoint is removed by its name first. */
-static ech_status try_to_load(evaluator *e, int64_t step, bool *removed)
+static ech_status tell_failure(evaluator *e, int64_t step, ech_status status)
 {
-    ECH_FREED char *path = ech_folder_path(e->directory, step, ECH_FOLDER_FINAL);
-    bool quiet = ech_log_set_quiet(true);
-    ech_status status = load(e, path);
-    ech_log_set_quiet(quiet);
-    *removed = status != ECH_OK && !ech_file_is_folder(path);
-    if (status == ECH_OK || *removed) return ECH_OK;
-    ECH_FAIL(status, "%s", ech_last_error());
+    ech_evaluation what = {.kind = ECH_EVALUATION_FAILED, .step = step, .status = status};
+    snprintf(what.why, sizeof what.why, "%s", ech_last_error());
+    return tell(e, what);
 }
 
 /* *ends: rank 0 has told this rank to end. */
 static ech_status evaluate(evaluator *e, int64_t step, bool *ends)
 {
     ech_validation found = {0};
-    bool removed;
     *ends = false;
     ech_comm_set_position(e->comm, step, "evaluates");
-    ECH_TRY(try_to_load(e, step, &removed));
-    if (removed) return tell(e, (ech_evaluation){.kind = ECH_EVALUATION_REMOVED, .step = step});
+    bool quiet = ech_log_set_quiet(true);
+    ech_status status = load(e, step);
+    ech_log_set_quiet(quiet);
+    if (status != ECH_OK) return tell_failure(e, step, status);
     ECH_TRY(ech_validation_run(
         e->session.exec, e->design.model->options.samples, e->config->training.global_batch_size,
         ech_validation_samples(e->config, e->corpus), e->loader, look_up, e, &found));
