@@ -96,34 +96,32 @@ static json_t *parse(const char *line, size_t n)
 
 typedef struct sought {
     const char *key;
-    int64_t step;
-    bool found;
+    ech_metrics_steps *out;
 } sought;
 
 /* Most lines are not parsed: a file may have millions. */
 static ech_status seek_line(void *context, const char *line, size_t n, int64_t end)
 {
     (void)end;
-    sought *s = context;
+    const sought *s = context;
     int64_t step;
-    if (s->found || !line || !memmem(line, n, s->key, strlen(s->key))) return ECH_OK;
+    if (!line || !memmem(line, n, s->key, strlen(s->key))) return ECH_OK;
     json_auto_t *object = parse(line, n);
-    s->found = json_object_get(object, s->key) &&
-               ech_json_to_int(json_object_get(object, "step"), s->step, s->step, &step);
+    if (json_object_get(object, s->key) &&
+        ech_json_to_int(json_object_get(object, "step"), 0, INT64_MAX, &step))
+        ECH_PUSH(*s->out, step);
     return ECH_OK;
 }
 
-ech_status ech_metrics_find(const char *path, const char *key, int64_t step, bool *found)
+ech_status ech_metrics_find(const char *path, const char *key, ech_metrics_steps *out)
 {
-    sought s = {key, step, false};
+    sought s = {key, out};
     int fd;
     int64_t size;
-    *found = false;
     if (!ech_file_exists(path)) return ECH_OK;
     ECH_TRY(ech_file_open(path, &fd, &size));
     ech_status st = ech_metrics_lines(fd, path, 0, size, seek_line, &s);
     close(fd);
-    if (st == ECH_OK) *found = s.found;
     return st;
 }
 

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/memory.h"
 #include "base/status.h"
 #include "base/text.h"
 
@@ -32,8 +33,10 @@ typedef ech_status ech_metrics_line(void *context, const char *line, size_t n, i
 ech_status ech_metrics_lines(int fd, const char *path, int64_t begin, int64_t end,
                              ech_metrics_line *take, void *context);
 
-/* Sets *found if a line has the key and that "step". No error if there is no file. */
-ech_status ech_metrics_find(const char *path, const char *key, int64_t step, bool *found);
+typedef ECH_LIST(int64_t) ech_metrics_steps;
+/* Appends the "step" of each line that has the key, in the file's order; the caller frees out->at,
+ * also after an error. No error if there is no file. */
+ech_status ech_metrics_find(const char *path, const char *key, ech_metrics_steps *out);
 
 /* Removes from metrics.jsonl the lines of training steps > last_step, an incomplete last line, and
  * lines without a "step" after the last training step that stays. In place, for files of any size.

@@ -25,9 +25,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     int fd = memfd_create("metrics", MFD_CLOEXEC);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (fd < 0 || write(fd, bytes, n) != (ssize_t)n) abort();
-    bool found;
+    ech_metrics_steps found = {0};
     if (ech_metrics_series_read(path, &series) != ECH_OK) abort();
-    if (ech_metrics_find(path, "evaluation", 4, &found) != ECH_OK) abort();
+    if (ech_metrics_find(path, "evaluation", &found) != ECH_OK) abort();
+    free(found.at);
     close(fd);
     const ech_report_points *all[] = {&series.loss, &series.grad_norm, &series.learning_rate,
                                       &series.units_per_second, &series.step_seconds};

@@ -329,7 +329,21 @@ static int count_evaluations(const char *name)
     return n;
 }
 
-/* The checkpoint that a start goes on from is evaluated unless it has been. */
+/* As a crash leaves the metrics before the evaluations of steps from `step` on. */
+static void forget_evaluations(const char *name, int step)
+{
+    char path[512], *text = runs_metrics(name);
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", fixture_folder, name);
+    FILE *file = fopen(path, "w");
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        if (!strstr(line, "\"evaluation\":") || atoi(line + strlen("{\"step\":")) < step)
+            fprintf(file, "%s\n", line);
+    fclose(file);
+    free(text);
+}
+
+/* The checkpoint that a start goes on from is evaluated unless it has been, and so are those after
+ * the first evaluation. */
 TEST(what_was_left_is_made_good)
 {
     char loss[40], own[40];
@@ -352,6 +366,16 @@ TEST(what_was_left_is_made_good)
     text = runs_metrics("run");
     for (int step = 1; step <= 6; step++)
         assert_int_equal(find(text, step, "evaluation_loss", loss), step == 1 || step % 2 == 0);
+    free(text);
+
+    forget_evaluations("run", 2);
+    runs_remove_checkpoint("run", 4);
+    runs_train("gpt2", "run", 2, EVALUATED);
+    text = runs_metrics("run");
+    for (int step = 2; step <= 6; step += 2) {
+        assert_int_equal(find(text, step, "evaluation_loss", loss), 1);
+        assert_int_equal(find(text, step, "removed", own), step == 4);
+    }
     free(text);
     runs_remove("run");
 }

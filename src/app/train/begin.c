@@ -446,17 +446,47 @@ static ech_status begin_progress(ech_trainer *t)
     return ECH_OK;
 }
 
-/* A start may have ended before the checkpoint that this one goes on from was evaluated. */
+static bool has_step(const ech_metrics_steps *steps, int64_t step)
+{
+    for (size_t i = 0; i < steps->n; i++)
+        if (steps->at[i] == step) return true;
+    return false;
+}
+
+/* Earlier starts may have ended before the checkpoints up to this start's were evaluated; one that
+ * was removed since is reported by its evaluator. Starts without evaluators may have saved
+ * checkpoints before the first evaluation. */
+static void add_left(const ech_trainer *t, const ech_metrics_steps *saved,
+                     const ech_metrics_steps *evaluated)
+{
+    int64_t first = t->saved_step, before = 0;
+    for (size_t i = 0; i < evaluated->n; i++)
+        if (evaluated->at[i] < first) first = evaluated->at[i];
+    for (size_t i = 0; i < saved->n; i++) {
+        int64_t step = saved->at[i];
+        if (step >= t->saved_step || has_step(evaluated, step)) continue;
+        before += step < first;
+        if (step > first) ech_evaluations_add(t->evaluations, step);
+    }
+    if (!has_step(evaluated, t->saved_step)) ech_evaluations_add(t->evaluations, t->saved_step);
+    if (before)
+        ech_progress_say(t->progress, "not evaluated: %s before step-%08lld",
+                         ECH_COUNT(before, "checkpoint"), (long long)first);
+}
+
 static ech_status begin_evaluations(ech_trainer *t)
 {
     ECH_FREED char *path = ech_file_join(t->config->log.directory, "metrics.jsonl");
-    bool is_known = true;
+    ech_metrics_steps saved = {0}, evaluated = {0};
     ECH_TRY(ech_evaluations_create(t->comm, t->design->layout, t->config, t->progress,
                                    &t->evaluations));
     if (t->saved_step < 0) return ECH_OK;
-    ECH_TRY(ech_metrics_find(path, "evaluation", t->saved_step, &is_known));
-    if (!is_known) ech_evaluations_add(t->evaluations, t->saved_step);
-    return ECH_OK;
+    ech_status status = ech_metrics_find(path, "checkpoint", &saved);
+    if (status == ECH_OK) status = ech_metrics_find(path, "evaluation", &evaluated);
+    if (status == ECH_OK) add_left(t, &saved, &evaluated);
+    free(saved.at);
+    free(evaluated.at);
+    return status;
 }
 
 /* Recordings are of the train list. */
