@@ -11,6 +11,10 @@
 
 enum { ECH_MAP_CODES = 256 };
 
+/* A number in the middle of two values becomes the lower one. Kernels with fp32 arithmetic lower
+ * each number by this fraction of its magnitude, which is more than their rounding errors. */
+#define ECH_MAP_TIE 0x1p-20F
+
 typedef struct ech_dynamic_map {
     /* ascending; signed map: from about -1 to 1; unsigned map: from 0 to 1 */
     float value[ECH_MAP_CODES];

@@ -253,6 +253,49 @@ TEST(updates_of_8_bit_states_agree)
     }
 }
 
+enum { RATIOS = 256 };
+
+/* With beta1 = beta2 = 0 the states are the gradient and its square. The last one is the largest:
+ * the others are ratios of whole numbers, of which some lie between two values of a map. */
+static void codes_of_ratios(const ech_kernels *kernels, int largest, double *codes)
+{
+    static const int64_t dims[] = {1, RATIOS};
+    ech_update update = {.eps = 1, .count = 1, .grad_scale = 1, .block = RATIOS};
+    double p[RATIOS] = {0}, g[RATIOS], most[2] = {0};
+    uint8_t code[2][RATIOS] = {{0}};
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+    ech_dtype dtype = kernels->dtype;
+    ech_tensor t[] = {
+        ech_tensor_2d(p, dtype, 1, RATIOS),        ech_tensor_2d(g, dtype, 1, RATIOS),
+        ech_tensor_2d(code[0], ECH_U8, 1, RATIOS), ech_tensor_2d(code[1], ECH_U8, 1, RATIOS),
+        ech_tensor_2d(&most[0], dtype, 1, 1),      ech_tensor_2d(&most[1], dtype, 1, 1)};
+    for (int i = 0; i < RATIOS; i++)
+        trial_set(&t[1], i, i == RATIOS - 1 ? largest : (i % 2 ? -1 : 1) * (i / 2 % (largest + 1)));
+    context->scratch_bytes = ech_kernel_scratch(kernels, ECH_OP_adamw8, 1, dims);
+    context->scratch = ech_calloc(1, context->scratch_bytes);
+    kernels->adamw8(context, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &update, NULL);
+    free(context->scratch);
+    for (int i = 0; i < 2 * RATIOS; i++) codes[i] = code[i / RATIOS][i % RATIOS];
+    ech_kernel_context_destroy(context);
+}
+
+TEST(ties_of_codes_are_broken_as_in_the_reference)
+{
+    double expected[2 * RATIOS], codes[2 * RATIOS];
+    for (int largest = 1; largest < RATIOS / 2; largest++) {
+        codes_of_ratios(ech_kernels_ref(ECH_F32), largest, expected);
+        for (ech_isa isa = 0; isa < ECH_ISAS; isa++) {
+            const ech_kernels *fast = trial_set_of(isa, ECH_F32, ECH_OP_adamw8);
+            if (fast) codes_of_ratios(fast, largest, codes);
+            for (int i = 0; fast && i < 2 * RATIOS; i++)
+                if (codes[i] != expected[i])
+                    fail_msg("%s: ratio %d of %d has code %g, not %g", ech_isa_name(isa), i,
+                             largest, codes[i], expected[i]);
+        }
+    }
+}
+
 /* First update: m^ = g and v^ = g^2, so AdamW moves by lr (sign g + wd p). */
 TEST(first_adamw_step_by_hand)
 {

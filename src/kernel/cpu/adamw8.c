@@ -116,6 +116,7 @@ static void read_states(const map *of, int64_t n, const uint8_t *code, float mos
  * by 0.09 at most. A part of a decade ends at 0.8999 only after the last one's beginning. */
 ECH_INLINE ech_wide_int codes_of(const map *m, bool is_signed, ech_wide x)
 {
+    x -= ECH_MAP_TIE * (ech_wide)((ech_wide_int)x & INT32_MAX);
     if (is_signed) x = ech_wide_max(ech_wide_all(m->lowest), x);
     ech_wide size = is_signed ? (ech_wide)((ech_wide_int)x & INT32_MAX) : x;
     ech_wide guess =

@@ -31,6 +31,7 @@ struct adamw8_call {
 static __device__ uint8_t nearest(const float *middle, wide x)
 {
     int code = 0;
+    x -= (wide)ECH_MAP_TIE * fabs(x);
     for (int step = ECH_MAP_CODES / 2; step > 0; step /= 2) {
         if (x >= (wide)middle[code + step]) code += step;
     }
