@@ -337,6 +337,13 @@ bool ech_file_is_same(const char *path, int fd)
     return fstat(fd, &here) == 0 && there.st_dev == here.st_dev && there.st_ino == here.st_ino;
 }
 
+bool ech_file_are_same(const char *a, const char *b)
+{
+    struct stat of_a, of_b;
+    bool exist = stat(a, &of_a) == 0 && stat(b, &of_b) == 0;
+    return exist && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
+
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *walk)
 {
     (void)info, (void)kind, (void)walk;

@@ -58,6 +58,8 @@ void ech_file_unlock_folder(int descriptor);
 /* True if `path` still names the open file fd; false if it was replaced or removed. An error of the
  * file system shows neither: true. */
 bool ech_file_is_same(const char *path, int fd);
+/* Both paths name one file or folder that exists. */
+bool ech_file_are_same(const char *a, const char *b);
 /* Removes a file, or a folder with all its contents; a missing path is no error. */
 ech_status ech_file_remove_all(const char *path);
 

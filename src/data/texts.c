@@ -189,12 +189,12 @@ static ech_status check_not_same(const char *in, const char *out)
     static const char *const suffixes[] = {".bin",       ".idx",       ECH_TOKEN_ORIGIN,
                                            "-train.bin", "-train.idx", "-train" ECH_TOKEN_ORIGIN,
                                            "-valid.bin", "-valid.idx", "-valid" ECH_TOKEN_ORIGIN};
-    struct stat from, to;
+    struct stat from;
     if (stat(in, &from) != 0)
         ECH_FAIL(ECH_EIO, "%s: cannot read it: %s", in, ech_system_error(errno));
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         ECH_FREED char *path = ech_token_path(out, suffixes[i]);
-        if (stat(path, &to) == 0 && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
+        if (ech_file_are_same(in, path))
             ECH_FAIL(ECH_EUSAGE, "%s would be overwritten: give another prefix than %s", in, out);
     }
     return ECH_OK;

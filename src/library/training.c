@@ -144,7 +144,7 @@ static void *host_ranks(void *context)
     pthread_setname_np(pthread_self(), "echelon-ranks"); /* and so the threads that it starts */
     ech_start start = {.command = "train",
                        .reads_weights = true,
-                       .evaluates = true,
+                       .trains = true,
                        .run = &training->run,
                        .prepare = training->catches_signals ? catch_signals : NULL,
                        .main = run_rank,

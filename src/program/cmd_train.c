@@ -106,7 +106,7 @@ ech_status ech_command_train(int argc, char **argv, int *code)
                                         .options = words,
                                         .n = in.profile,
                                         .reads_weights = true,
-                                        .evaluates = true,
+                                        .trains = true,
                                         .stop_signal = SIGUSR2,
                                         .restarts = in.restarts};
     ech_status status = ech_launch_ranks(&request, &outcome);

@@ -61,7 +61,7 @@ static ech_status check_and_start(const ech_launch_request *request,
     const ech_start start = {.command = request->command,
                              .run = &run,
                              .reads_weights = request->reads_weights,
-                             .evaluates = request->evaluates};
+                             .trains = request->trains};
     int ranks = 1;
     ECH_TRY(ech_run_open(arguments, &run));
     if (request->adjust) request->adjust(run.config);

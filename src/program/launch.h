@@ -17,7 +17,7 @@ typedef struct ech_launch_request {
     const ech_run_line *line;
     char *const *options; /* [n] the command's own options, for the command line of a job */
     int n;
-    bool reads_weights, evaluates; /* as in ech_start (app/setup/run.h) */
+    bool reads_weights, trains; /* as in ech_start (app/setup/run.h) */
     /* changes the configuration that is checked, as the command does; NULL: it changes nothing */
     void (*adjust)(struct ech_config *config);
     int stop_signal; /* tells a rank of a job to save and stop; 0: ranks are killed */

@@ -255,6 +255,13 @@ expect_once 2 "parallel.profile = nix.json: no such file" "$echelon" plan run.ya
     parallel.profile=nix.json
 expect_once 2 "parallel.schedule = nix.order: no such file" "$echelon" plan run.yaml \
     parallel.schedule=nix.order
+# A run file of the user's own is not replaced by the resolved one; the latter may be trained on.
+mkdir -p runs/own
+sed 's|directory: runs/one|directory: runs/own|' run.yaml >runs/own/run.yaml
+expect_once 2 "runs/own/run.yaml: the run would replace this file" "$echelon" train \
+    runs/own/run.yaml --ranks 2 training.steps=2
+expect 0 "step +2/2 " "$echelon" train run.yaml training.steps=2 log.directory=runs/resolved
+expect 0 "step +4/4 " "$echelon" train runs/resolved/run.yaml training.steps=4
 # What cannot be saved shows before the first step, and two runs do not write into one folder.
 expect 1 "/proc/.*cannot make the folder" "$echelon" train run.yaml log.directory=runs/nowhere \
     checkpoint.directory=/proc/echelon/x

@@ -51,8 +51,9 @@ typedef struct ech_start {
     ech_design_main main;  /* executed by every rank, with `context` */
     void *context;
     bool reads_weights; /* check that there are weights (ech_initial_expect) */
-    /* `main` handles evaluators; otherwise a run with some is refused */
-    bool evaluates;
+    /* `main` writes the run directory, and handles evaluators; otherwise a run with some is
+     * refused */
+    bool trains;
 } ech_start;
 
 /* Makes the design and executes start->main on every rank of this process: as a rank if a launcher

@@ -118,16 +118,30 @@ static ech_status check_roles(const ech_design *design)
              ECH_COUNT(roles.train.n, "worker"), ECH_COUNT(roles.serve.n, "server"));
 }
 
+/* A run writes its resolved run file into its directory. A directory without metrics has no
+ * earlier one that this may replace. */
+static ech_status check_run_file(const ech_run_arguments *given, const char *directory)
+{
+    ECH_FREED char *written = ech_file_join(directory, "run.yaml");
+    bool is_read = !given->text && !given->model && ech_file_are_same(given->file, written);
+    if (!is_read || ech_file_has(directory, "metrics.jsonl")) return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE,
+             "%s: the run would replace this file by its resolved run file; rename it, or name "
+             "another log.directory",
+             given->file);
+}
+
 /* Checks that need no running rank, so that errors are printed once. */
 static ech_status check_start(const ech_start *start, const ech_design *design, int local_ranks)
 {
     const ech_config *given = start->run->config;
     int ranks = ech_layout_ranks(design->layout);
-    if (ech_layout_roles(design->layout).evaluate.n && !start->evaluates)
+    if (ech_layout_roles(design->layout).evaluate.n && !start->trains)
         return ech_config_complain(given, "parallel.evaluators",
                                    "`echelon %s` uses no evaluators; set parallel.evaluators=0, "
                                    "and start %s",
                                    start->command, ECH_COUNT(design->world, "rank"));
+    if (start->trains) ECH_TRY(check_run_file(start->run->arguments, given->log.directory));
     ECH_TRY(check_roles(design));
     ECH_TRY(check_device(design->config, ranks, local_ranks));
     if (start->reads_weights) ECH_TRY(ech_initial_expect(given));
