@@ -86,6 +86,21 @@ static ech_status take_epochs(ech_config *config)
     return ech_config_fill(config, "training.steps", "0", "training.epochs", true);
 }
 
+/* A boolean would be taken for a path, and a path is not used if the run has checkpoints. A folder
+ * of such a name is meant. */
+static ech_status check_resume(const ech_config *config)
+{
+    const char *resume = config->checkpoint.resume;
+    if (ech_file_exists(resume)) return ECH_OK;
+    if (ech_text_find_word("false no none", resume) >= 0)
+        return ech_config_complain(config, "checkpoint.resume",
+                                   "not a path; set never to refuse to start where there are "
+                                   "checkpoints, or name another log.directory");
+    if (ech_text_find_word("true yes latest", resume) >= 0)
+        return ech_config_complain(config, "checkpoint.resume", "not a path; set auto");
+    return ECH_OK;
+}
+
 static ech_status read_source(ech_config *config, const char *name, const char *text, int special)
 {
     if (!text) return ech_config_read_file(config, name);
@@ -122,6 +137,7 @@ static ech_status make_config(const char *name, const char *text, int special,
     if (status == ECH_OK) ech_curve_mark_keys(config);
     bool is_checked = !(special & PARTIAL) && (status == ECH_OK || is_filled);
     if (is_checked) ECH_ALSO(&status, ech_config_check(config));
+    if (status == ECH_OK && !saved) status = check_resume(config);
     if (status == ECH_OK) status = ech_strategy_apply(config);
     if (status == ECH_OK) ech_config_follow(config);
     if (status == ECH_OK && !saved) status = ech_plugins_check(config);
