@@ -167,6 +167,8 @@ static ech_status read_path(const attempt *a, char **out)
     ECH_FREED_TEXT path = {0}, why = {0};
     if (!ech_path_expand(a->text, a->key->type == ECH_CONFIG_PATHS, &path, &why))
         return refuse(a, "%s", why.at);
+    if (a->key->type == ECH_CONFIG_PATH && path.n && strchr(path.at, '\n'))
+        return refuse(a, "has a line end in it; write it in one line, without | or >");
     return read_text(&(attempt){a->key, path.n ? path.at : "", a->place, false}, out);
 }
 

@@ -285,7 +285,7 @@ static const char *peek(const char *path, const char *given, const ech_config_ke
     if (!given && ech_file_read(path, LARGEST_FILE, &text, &n) != ECH_OK) return NULL;
     if (ech_yaml_read(path, given ? given : text, n, shape, pool, &root) != ECH_OK) return NULL;
     const ech_yaml_node *node = ech_yaml_find(ech_yaml_find(root, key->section), key->name);
-    return node ? node->text : NULL;
+    return node && !node->is_null ? node->text : NULL;
 }
 
 char *ech_config_peek_path(const char *path, const char *text, char *const *assignments, int n,

@@ -50,6 +50,7 @@ TEST(test_paths)
         {"data.train=0.5 a 0.5 hf://b", "hf:// is no path"},
         {"model.init_from=~you/x", "the folder of another user"},
         {"parallel.profile=${NO_SUCH}/p", "the variable NO_SUCH is not set"},
+        {"log.directory=runs/b\n", "has a line end in it; write it in one line"},
     };
     assert_int_equal(sample_read(config, sample_run), ECH_OK);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -71,6 +72,22 @@ TEST(test_paths)
     assert_int_equal(sample_read(config, "log:\n  directory: ${SCRATCH}\n"), ECH_OK);
     assert_string_equal(config->log.directory, "${SCRATCH}");
     ech_config_destroy(config);
+}
+
+/* A null of YAML is no path, and reading the file refuses it. */
+TEST(test_peek)
+{
+    const struct {
+        const char *text, *path;
+    } cases[] = {{"training: {plugins: ~}", ""},
+                 {"training: {plugins: null}", ""},
+                 {"training:\n  plugins:\n", ""},
+                 {"training: {plugins: 'null'}", "null"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *path = ech_config_peek_path("run.yaml", cases[i].text, NULL, 0, "training.plugins");
+        assert_string_equal(path, cases[i].path);
+        free(path);
+    }
 }
 
 TEST(test_wrong_overrides)
