@@ -102,22 +102,32 @@ static ech_status put_samples(const logits *l, const ech_corpus *corpus)
     return ECH_OK;
 }
 
-/* Writes the first `samples` samples of the corpus, S of them, into the new file `path`, of
- * safetensors: logits F32 (S,T,V), tokens and targets I32 (S,T), and weights F32 (S,T), 0 where
- * a target does not count. The model reads token by token. Errors: more than 16 GiB, a file that
- * is there. */
-static ech_status write_logits(const ech_trained *trained, const ech_corpus *corpus,
-                               int64_t samples, const char *path)
+static logits logits_of(const ech_trained *trained, int64_t samples, const char *path)
 {
-    ECH_CLEANUP(free_logits)
-    logits l = {.trained = trained,
-                .path = path,
-                .S = samples,
-                .T = trained->config->data.sequence_length,
-                .V = trained->config->model.vocab_size};
+    return (logits){.trained = trained,
+                    .path = path,
+                    .S = samples,
+                    .T = trained->config->data.sequence_length,
+                    .V = trained->config->model.vocab_size};
+}
+
+/* Errors: more than 16 GiB, a file that is there, no folder to write it into. */
+static ech_status check_logits(const ech_trained *trained, int64_t samples, const char *path)
+{
+    logits l = logits_of(trained, samples, path);
     ECH_TRY(check_size(&l));
     if (ech_file_exists(path))
         ECH_FAIL(ECH_EUSAGE, "--logits %s: already exists; name a new file, or remove it", path);
+    return ech_file_check_place(path);
+}
+
+/* Writes the first `samples` samples of the corpus, S of them, into the new file `path`, of
+ * safetensors: logits F32 (S,T,V), tokens and targets I32 (S,T), and weights F32 (S,T), 0 where
+ * a target does not count. The model reads token by token. */
+static ech_status write_logits(const ech_trained *trained, const ech_corpus *corpus,
+                               int64_t samples, const char *path)
+{
+    ECH_CLEANUP(free_logits) logits l = logits_of(trained, samples, path);
     describe(&l);
     l.row = ech_calloc((size_t)l.V, sizeof *l.row);
     ECH_TRY(ech_stored_plan(l.tensor, TENSORS, ECH_FILE_MODEL, NULL, &l.stored));
@@ -189,6 +199,7 @@ static ech_status evaluate(ech_trained *trained, void *context)
     ECH_TRY(ech_corpus_open(&wanted, &corpus));
     int64_t samples = ech_corpus_samples(corpus);
     if (in->samples > 0 && in->samples < samples) samples = in->samples;
+    if (in->logits) ECH_TRY(check_logits(trained, samples, in->logits));
     ECH_TRY(ech_session_read(&trained->session, &trained->design, corpus, ECH_EVALUATE, 0, samples,
                              &loader));
     ECH_TRY(run_batches(trained, in, samples, &all));

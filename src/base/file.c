@@ -169,6 +169,13 @@ ech_status ech_file_write(const char *path, const void *bytes, size_t n)
     return is_special(path) ? write_special(path, bytes, n) : replace(path, bytes, n);
 }
 
+ech_status ech_file_check_place(const char *path)
+{
+    ECH_FREED char *folder = ech_file_parent(path), *inside = ech_file_join(folder, ".");
+    if (is_special(path) || access(inside, W_OK | X_OK) == 0) return ECH_OK;
+    ECH_FAIL(ECH_EIO, "%s: cannot be written: %s", path, ech_system_error(errno));
+}
+
 /* ---- inside of folders that may come from a stranger ---- */
 
 static ech_status refuse_kind(const char *path, mode_t mode)

@@ -46,6 +46,10 @@ int ech_file_put_at(int fd, const void *bytes, size_t n, int64_t offset);
 ech_status ech_file_sync_folder(const char *path);
 ech_status ech_file_sync_parent(const char *path);
 
+/* Checks that a file can be made or replaced at `path`, without doing so: for results that take
+ * long to compute. */
+ech_status ech_file_check_place(const char *path);
+
 /* Makes a folder and its parents. An existing folder is accepted; one that is not writable is an
  * error. */
 ech_status ech_file_make_folder(const char *path);

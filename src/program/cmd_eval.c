@@ -221,14 +221,14 @@ static ech_status evaluate_choices(const eval_arguments *in)
     if (in->scores && ech_file_exists(in->scores))
         ECH_FAIL(ECH_EUSAGE, "--scores %s: already exists; name a new file, or remove it",
                  in->scores);
+    if (in->scores) ECH_TRY(ech_file_check_place(in->scores));
     ECH_TRY(ech_choices_read(in->choices, &choices));
     ECH_FREED double *value = ech_calloc(choices.choice.n, sizeof *value);
     ECH_FREED int64_t *tokens = ech_calloc(choices.choice.n, sizeof *tokens);
     likelihoods of = {value, tokens};
     ECH_TRY(score(in, &choices, &of));
-    if (in->scores) ECH_TRY(write_scores(in->scores, &choices, &of));
     print_accuracies(&choices, value);
-    return ECH_OK;
+    return in->scores ? write_scores(in->scores, &choices, &of) : ECH_OK;
 }
 
 ech_status ech_command_eval(int argc, char **argv, int *code)

@@ -58,7 +58,7 @@ static void print_densities(const ech_profile *profile)
 }
 
 /* A line per block, also where neighbours cost the same. */
-static void print_profile(const ech_profile *profile, const ech_model *model, const char *path)
+static void print_profile(const ech_profile *profile, const ech_model *model)
 {
     double sums[ECH_PROFILE_PHASES] = {0};
     printf("%s\n", profile->model);
@@ -83,17 +83,15 @@ static void print_profile(const ech_profile *profile, const ech_model *model, co
     else
         printf("; messages: not measured, with one rank");
     print_densities(profile);
-    printf("\nwritten to %s; use it with parallel.profile=%s\n", path, path);
+    printf("\n");
 }
 
-static ech_status write_profile(const ech_profile *profile, const ech_config *config,
-                                const ech_model *model, const char *out)
+static ech_status write_profile(const ech_profile *profile, const ech_model *model,
+                                const char *path)
 {
-    ECH_FREED char *path =
-        out ? ech_strdup(out) : ech_file_join(config->log.directory, "profile.json");
-    if (!out) ECH_TRY(ech_file_make_folder(config->log.directory));
+    print_profile(profile, model);
     ECH_TRY(ech_profile_write(profile, path));
-    print_profile(profile, model, path);
+    printf("written to %s; use it with parallel.profile=%s\n", path, path);
     if (profile->busy)
         ech_log_warn("the machine was busy with other work: the quartiles of the times differ by "
                      "%.0f %%, and the compute lane had a processor for %.0f %% of the time; "
@@ -106,11 +104,14 @@ static ech_status write_profile(const ech_profile *profile, const ech_config *co
 static ech_status profile_rank(ech_comm *comm, const ech_design *design, void *context)
 {
     const profile_arguments *in = context;
+    const char *directory = design->config->log.directory;
+    ECH_FREED char *path = in->out ? ech_strdup(in->out) : ech_file_join(directory, "profile.json");
+    bool writes = ech_comm_rank(comm) == 0;
     ech_profile *profile;
+    if (writes) ECH_TRY(in->out ? ech_file_check_place(path) : ech_file_make_folder(directory));
     ECH_TRY(ech_measure_blocks(design, comm, in->steps, &profile));
     ech_status status = ECH_OK;
-    if (ech_comm_rank(comm) == 0)
-        status = write_profile(profile, design->config, design->model, in->out);
+    if (writes) status = write_profile(profile, design->model, path);
     ech_profile_destroy(profile);
     return status;
 }

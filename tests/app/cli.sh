@@ -409,6 +409,8 @@ cmp -s out chosen || complain "--choices depends on --parallel"
 expect 0 "$shares 2\$" "$echelon" eval runs/one/checkpoints/step-00000008/model --choices items
 cmp -s out chosen || complain "--choices depends on where the model is"
 expect 2 "scores: already exists" "$echelon" eval runs/one --choices items --scores scores
+expect 1 "nowhere/s: cannot be written" "$echelon" eval runs/one --choices nothing \
+    --scores nowhere/s
 expect 2 "only one of the two" "$echelon" eval runs/one --choices items --data d/text-valid
 expect 2 "are for --data" "$echelon" eval runs/one --choices items --samples 2
 expect 2 "are for --choices" "$echelon" eval runs/one --data d/text-valid --scores new
@@ -458,6 +460,7 @@ sed 's/bits per byte [0-9.]*/bits per byte unknown/' whole | cmp -s - out ||
 expect 0 "$loss" "$echelon" eval bare --data d/text-valid --tokenizer bytes --logits logits
 cmp -s out whole || complain "eval with --tokenizer is another"
 expect 2 "logits: already exists" "$echelon" eval bare --data d/text-valid --logits logits
+expect 1 "nowhere/l: cannot be written" "$echelon" eval bare --data d/text-valid --logits nowhere/l
 # Experts that drop rows by groups of two samples; the model's folder says so, and no text is
 # sampled by groups.
 expect 0 "step +6/6 " "$echelon" train run.yaml log.directory=runs/experts \

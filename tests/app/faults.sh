@@ -67,7 +67,9 @@ if [ -e /dev/full ]; then
 fi
 expect 1 "standard output cannot be written" sh -c '"$0" plan run.yaml >&-' "$echelon"
 expect 1 "nowhere/x.svg" "$echelon" plan run.yaml --svg nowhere/x.svg
-expect 1 "nowhere/p.json" "$echelon" profile run.yaml --out nowhere/p.json
+# A place that cannot be written shows before the work.
+expect 1 "nowhere/p.json" "$echelon" profile run.yaml --steps 10000 --out nowhere/p.json
+[ ! -s out ] || complain "measured before it knew where to write"
 expect 1 "nowhere/r.html" "$echelon" report runs/one --out nowhere/r.html
 
 # ---- logs that cannot be written at the start are errors, later ones are not ----
