@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "config/config.h"
 #include "config/alias.h"
+#include "program/run_line.h"
 
 enum { NO_LETTER = 256 }; /* and up: keys of options without one */
 
@@ -131,27 +132,76 @@ static bool is_option(const ech_option *options, const char *name, size_t n)
     return false;
 }
 
-/* Another tool's option is a key here: "--lr 3" is optimizer.learning_rate=3. */
+static void replace_all(char *text, char from, char to)
+{
+    for (; *text; text++)
+        if (*text == from) *text = to;
+}
+
+/* Our option in another spelling, top_k for --top-k; NULL: none. */
+static const char *find_respelled(const ech_option *options, const char *name)
+{
+    ECH_FREED char *wanted = ech_strdup(name);
+    replace_all(wanted, '_', '-');
+    for (; options && options->help; options++)
+        if (options->name && strcmp(options->name, wanted) == 0) return options->name;
+    return NULL;
+}
+
+/* The value of "--lr=3" or "--lr 3"; NULL: none. The next word may also be an assignment or the run
+ * file, and a switch of another tool has no value. */
+static const char *value_of(const ech_alias *ours, const char *word, const char *next)
+{
+    const char *equals = strchr(word, '='), *type = ech_config_type_name(ours->ours);
+    if (equals) return equals + 1;
+    if (type && strcmp(type, "BOOL") == 0)
+        return next && ech_text_find_word("true false auto", next) >= 0 ? next
+               : ours->note                                             ? NULL
+                                                                        : "true";
+    bool is_value = next && next[0] != '-' && !strchr(next, '=') && !ech_file_exists(next);
+    return is_value ? next : NULL;
+}
+
+/* Appends what another tool's option is here, or one with the name of a key: "--lr 3" is
+ * optimizer.learning_rate=3. Nothing: unknown. */
+static void append_ours(const ech_command_line *line, const char *word, const char *next,
+                        ech_text *out)
+{
+    ECH_FREED char *name = ech_strdup(word + 2);
+    ech_config_about about;
+    name[strcspn(name, "=")] = '\0';
+    const ech_alias *foreign = ech_alias_find(name);
+    if (foreign && (foreign->ours[0] != '-' || is_option(line->option, "ranks", 5)))
+        ech_alias_print(foreign, value_of(foreign, word, next), out);
+    if (foreign) return;
+    replace_all(name, '-', '_');
+    for (int k = 0; ech_config_about_key(k, &about); k++) {
+        ECH_FREED_TEXT path = {0};
+        ech_text_append(&path, "%s.%s", about.section, about.name);
+        if (strcmp(name, about.name) != 0 && strcmp(name, path.at) != 0) continue;
+        const ech_alias same = {.ours = path.at};
+        if (out->n) ech_text_append(out, " or ");
+        ech_alias_print(&same, value_of(&same, word, next), out);
+    }
+}
+
+/* Options of other tools and keys written as options, for which argp has no hint. */
 static void refuse_foreign(const ech_command_line *line, int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         ECH_FREED char *name = ech_strdup(argv[i]);
         ECH_FREED_TEXT ours = {0};
         if (strncmp(name, "--", 2) != 0) continue;
-        char *equals = strchr(name, '=');
-        if (equals) *equals = '\0';
-        const char *value = equals                                  ? equals + 1
-                            : i + 1 < argc && argv[i + 1][0] != '-' ? argv[i + 1]
-                                                                    : NULL;
-        const ech_alias *foreign = ech_alias_find(name);
-        const char *key = ech_config_type_name(name + 2) ? name + 2 : NULL;
-        if (is_option(line->option, name + 2, strlen(name + 2)) || (!foreign && !key)) continue;
-        if (foreign && foreign->ours[0] == '-' && !is_option(line->option, "ranks", 5)) continue;
-        if (foreign)
-            ech_alias_print(foreign, value, &ours);
-        else
-            ech_text_append(&ours, "%s=%s", key, value ? value : "VALUE");
-        fprintf(stderr, "%s: %s: no such option; here that is %s\n", argv[0], name, ours.at);
+        name[strcspn(name, "=")] = '\0';
+        if (is_option(line->option, name + 2, strlen(name + 2))) continue;
+        const char *own = find_respelled(line->option, name + 2);
+        if (own)
+            ech_text_append(&ours, "did you mean --%s?", own);
+        else if (line->take == ech_run_take_word)
+            append_ours(line, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &ours);
+        if (!ours.n) continue;
+        fprintf(stderr, "%s: %s: no such option; %s%s\n", argv[0], name, own ? "" : "here that is ",
+                ours.at);
         exit(argp_err_exit_status);
     }
 }
