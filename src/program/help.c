@@ -116,6 +116,14 @@ static bool is_about(const ech_config_about *about, const char *word, bool is_se
            (about->more && strcasestr(about->more, word));
 }
 
+/* Refuses the name of an option, ours or another tool's; others are ECH_OK. */
+static ech_status check_no_option(const char *name, const ech_alias *foreign)
+{
+    bool is_option = strcmp(name, "ranks") == 0 || (foreign && foreign->ours[0] == '-');
+    if (is_option) ECH_FAIL(ECH_EUSAGE, "no key %s; that is the option --ranks N", name);
+    return ECH_OK;
+}
+
 ech_status ech_help_keys_with(const char *word)
 {
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
@@ -132,7 +140,8 @@ ech_status ech_help_keys_with(const char *word)
         ech_config_help_key(config, key.at, &text);
     }
     const ech_alias *foreign = ech_alias_find(word);
-    if (!text.n && foreign && foreign->ours[0] != '-') return ech_help_key(foreign->ours);
+    if (!text.n) ECH_TRY(check_no_option(word, foreign));
+    if (!text.n && foreign) return ech_help_key(foreign->ours);
     if (!text.n)
         ECH_FAIL(ECH_EUSAGE,
                  "no section is called %s, and the help of no key has this word; "
@@ -229,8 +238,8 @@ ech_status ech_help_key(const char *name)
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
     ECH_FREED_TEXT paths = {0}, text = {0};
     const ech_alias *foreign = is_key(name) ? NULL : ech_alias_find(name);
-    bool is_ours = foreign && foreign->ours[0] != '-';
-    ECH_TRY(ech_config_match_keys(is_ours ? foreign->ours : name, &paths));
+    ECH_TRY(check_no_option(name, foreign));
+    ECH_TRY(ech_config_match_keys(foreign ? foreign->ours : name, &paths));
     ECH_TRY(ech_setup_defaults(&config));
     char *rest = NULL;
     for (char *key = strtok_r(paths.at, " ", &rest); key; key = strtok_r(NULL, " ", &rest)) {
