@@ -66,40 +66,38 @@ void ech_disk_sweep(const char *folder)
     closedir(listing);
 }
 
-static ech_status open_file(const char *path, int *out, bool *direct)
+static ech_status open_file(const char *path, const char *option, int *out, bool *direct)
 {
     int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
     int fd = open(path, flags | O_DIRECT, 0600);
     *direct = fd >= 0;
     if (fd < 0 && errno == EINVAL) fd = open(path, flags, 0600);
     if (fd < 0)
-        ECH_FAIL(ECH_EIO, "%s: cannot make the file: %s: name another memory.offload_directory",
-                 path, strerror(errno));
+        ECH_FAIL(ECH_EIO, "%s: cannot make the file: %s: name another %s", path, strerror(errno),
+                 option);
     *out = fd;
     return ECH_OK;
 }
 
 /* On a file system without locks all get it. */
-static ech_status lock_file(ech_disk *disk)
+static ech_status lock_file(ech_disk *disk, const char *option)
 {
     for (int i = 0; i < TRIES; i++) {
-        ECH_TRY(open_file(disk->path, &disk->fd, &disk->is_direct));
+        ECH_TRY(open_file(disk->path, option, &disk->fd, &disk->is_direct));
         bool locked = flock(disk->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
         if (locked && ech_file_is_same(disk->path, disk->fd)) return ECH_OK;
         close(disk->fd);
         disk->fd = -1;
         if (!locked) nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
-    ECH_FAIL(ECH_EIO,
-             "%s: another run uses this folder: wait for its end, or name another "
-             "memory.offload_directory",
-             disk->path);
+    ECH_FAIL(ECH_EIO, "%s: another run uses this folder: wait for its end, or name another %s",
+             disk->path, option);
 }
 
 /* ---- bytes ---- */
 
 /* What is not there is not even tried: file systems hand out all they have before they find out. */
-static ech_status reserve(const ech_disk *disk)
+static ech_status reserve(const ech_disk *disk, const char *option)
 {
     int why = ENOSPC;
     char needs[32], left[32];
@@ -119,21 +117,21 @@ static ech_status reserve(const ech_disk *disk)
     if (!why) return ECH_OK;
     ECH_FAIL(ECH_EIO,
              "%s: cannot reserve %s for the rank's offloaded tensors (%s free): %s: free some "
-             "space, or name another memory.offload_directory",
+             "space, or name another %s",
              disk->path, ech_text_from_bytes(disk->bytes, needs, sizeof needs),
-             known ? ech_text_from_bytes(is_free, left, sizeof left) : "unknown", strerror(why));
+             known ? ech_text_from_bytes(is_free, left, sizeof left) : "unknown", strerror(why),
+             option);
 }
 
-static ech_status make(const char *folder, ech_disk *disk)
+static ech_status make(const char *folder, const char *option, ech_disk *disk)
 {
     bool quiet = ech_log_set_quiet(true);
     ech_status made = ech_file_make_folder(folder);
     ech_log_set_quiet(quiet);
-    if (made != ECH_OK)
-        ECH_FAIL(ECH_EIO, "%s: name another memory.offload_directory", ech_last_error());
+    if (made != ECH_OK) ECH_FAIL(ECH_EIO, "%s: name another %s", ech_last_error(), option);
     ech_disk_sweep(folder);
-    ECH_TRY(lock_file(disk));
-    ECH_TRY(reserve(disk));
+    ECH_TRY(lock_file(disk, option));
+    ECH_TRY(reserve(disk, option));
     disk->addresses = mmap(NULL, (size_t)disk->bytes, PROT_NONE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (disk->addresses == MAP_FAILED)
@@ -142,14 +140,15 @@ static ech_status make(const char *folder, ech_disk *disk)
     return ECH_OK;
 }
 
-ech_status ech_disk_create(const char *folder, int rank, int64_t bytes, ech_disk **out)
+ech_status ech_disk_create(const char *folder, const char *option, int rank, int64_t bytes,
+                           ech_disk **out)
 {
     ech_disk *disk = ech_calloc(1, sizeof *disk);
     char name[40];
     snprintf(name, sizeof name, "rank-%d.offload", rank);
     *disk = (ech_disk){
         .path = ech_file_join(folder, name), .fd = -1, .bytes = bytes, .addresses = MAP_FAILED};
-    ech_status status = make(folder, disk);
+    ech_status status = make(folder, option, disk);
     if (status == ECH_OK)
         *out = disk;
     else

@@ -19,10 +19,11 @@ typedef struct ech_disk ech_disk;
 /* Alignment in bytes of offsets, sizes and addresses in memory, which direct I/O requires. */
 enum { ECH_DISK_ALIGNMENT = 4096 };
 
-/* Makes the folder and the file, bytes > 0. Not collective. Errors (ECH_EIO) name
- * memory.offload_directory: the folder cannot be made or written; too little space; another run has
- * the file. */
-ech_status ech_disk_create(const char *folder, int rank, int64_t bytes, ech_disk **out);
+/* Makes the folder and the file, bytes > 0. Not collective. `option`: the key or option that names
+ * the folder, in errors. Errors (ECH_EIO): the folder cannot be made or written; too little space;
+ * another run has the file. */
+ech_status ech_disk_create(const char *folder, const char *option, int rank, int64_t bytes,
+                           ech_disk **out);
 /* Removes files of killed runs in the folder, if it exists: for a run that makes no arena. */
 void ech_disk_sweep(const char *folder);
 void ech_disk_destroy(ech_disk *disk); /* accepts NULL */

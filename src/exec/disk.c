@@ -21,8 +21,8 @@ static ech_status take(ech_exec *exec, int64_t bytes)
         return ECH_OK;
     }
     ECH_ASSERT(exec->plan->alignment[ECH_SPACE_DISK] % ECH_DISK_ALIGNMENT == 0);
-    ECH_TRY(ech_disk_create(folder, exec->plan->rank, ech_align(bytes, ECH_DISK_ALIGNMENT),
-                            &exec->disk));
+    ECH_TRY(ech_disk_create(folder, "memory.offload_directory", exec->plan->rank,
+                            ech_align(bytes, ECH_DISK_ALIGNMENT), &exec->disk));
     exec->arena[ECH_SPACE_DISK] = ech_disk_addresses(exec->disk);
     return ECH_OK;
 }

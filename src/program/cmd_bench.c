@@ -4,6 +4,7 @@
  * [--directory DIR] [--json] [--cluster FILE] [NAME ...]
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "program/bench/bench.h"
 #include "program/command.h"
@@ -73,6 +74,19 @@ static ech_status rank_main(ech_comm *comm, void *context)
     return in->cluster ? ech_bench_run_cluster(comm, in) : ech_bench_run_rank(comm, in);
 }
 
+static ech_status check_isa(const char *name)
+{
+    ECH_FREED_TEXT sets = {0};
+    for (ech_isa isa = 0; isa < ECH_ISAS; isa++) {
+        if (!ech_isa_works(isa)) continue;
+        if (strcmp(name, ech_isa_name(isa)) == 0) return ECH_OK;
+        ech_text_append(&sets, " %s", ech_isa_name(isa));
+    }
+    ECH_FAIL(ECH_EUSAGE,
+             "--isa %s: not an instruction set of this machine and build; use one of:%s", name,
+             sets.at);
+}
+
 static ech_status bench(ech_bench_options *in)
 {
     ech_launched launched;
@@ -81,6 +95,7 @@ static ech_status bench(ech_bench_options *in)
     ech_status status = ech_bench_check_device(in, is_rank && !in->cluster);
     ech_isa isa;
     if (status == ECH_OK) status = ech_bench_check_names(in, is_rank);
+    if (status == ECH_OK && in->isa) status = check_isa(in->isa);
     if (in->isa) setenv("ECHELON_ISA", in->isa, 1);
     if (status == ECH_OK) status = ech_isa_decide(&isa);
     ech_log_set_quiet(quiet);

@@ -32,7 +32,7 @@ for wrong in sse9 AVX2 "avx2 " auto; do
         env ECHELON_ISA="$wrong" "$echelon" train run.yaml
     expect 2 "no such instruction set" env ECHELON_ISA="$wrong" "$echelon" --version
 done
-expect 2 "ECHELON_ISA=sse9" "$echelon" bench --isa sse9 gelu_forward
+expect 2 "error: --isa sse9: .*use one of: portable" "$echelon" bench --isa sse9 gelu_forward
 expect_once 2 "ECHELON_ISA=sse9" env ECHELON_ISA=sse9 "$echelon" train run.yaml --ranks 2
 [ ! -e runs/wrong ] || complain "a refused run left runs/wrong"
 

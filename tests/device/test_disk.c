@@ -40,7 +40,7 @@ static int remove_folder(void **state)
 static ech_disk *make(const char *where, int rank, int64_t bytes)
 {
     ech_disk *disk = NULL;
-    ech_status status = ech_disk_create(where, rank, bytes, &disk);
+    ech_status status = ech_disk_create(where, "memory.offload_directory", rank, bytes, &disk);
     assert_int_equal(status, disk ? ECH_OK : ECH_EIO);
     return disk;
 }
@@ -154,7 +154,7 @@ TEST(the_next_start_removes_a_killed_runs)
     pid_t child = fork();
     if (child == 0) {
         ech_disk *disk;
-        if (ech_disk_create(folder, 5, PAGE, &disk) == ECH_OK) raise(SIGKILL);
+        if (ech_disk_create(folder, "x", 5, PAGE, &disk) == ECH_OK) raise(SIGKILL);
         _exit(1);
     }
     int status;

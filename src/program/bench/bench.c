@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "program/bench/kernels.h"
 
 static const char *const group_names[] = {"products", "kernels", "collectives", "disk"};
@@ -89,7 +90,12 @@ ech_status ech_bench_check_names(const ech_bench_options *options, bool processe
     free(names.at);
     for (size_t i = 0; i < options->name.n && status == ECH_OK; i++)
         status = check_possible(options, options->name.at[i], processes);
-    return status;
+    ECH_TRY(status);
+    bool writes = ech_bench_count_rows(options, ECH_BENCH_DISK) > 0;
+    if (writes && !ech_file_is_folder(options->directory))
+        ECH_FAIL(ECH_EUSAGE, "--directory %s: no such folder; name one on the disk to be measured",
+                 options->directory);
+    return ECH_OK;
 }
 
 #define X(name, ...) " " #name

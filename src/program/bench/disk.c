@@ -85,7 +85,7 @@ ech_status ech_bench_measure_disk(ech_bench *bench)
                  "disk: no memory for a block of 16 MiB; end other programs that use memory");
     for (int64_t i = 0; i < blocks[ECH_BENCH_BLOCKS - 1].bytes; i++) data[i] = (char)(i * 167 >> 3);
     ech_disk *disk;
-    ECH_TRY(ech_disk_create(folder, 0, bytes, &disk));
+    ECH_TRY(ech_disk_create(folder, "--directory", 0, bytes, &disk));
     ech_status status = pass(disk, true, data, blocks[1].bytes, bytes); /* blocks are allotted */
     if (status == ECH_OK) status = time_rows(bench, disk, data, bytes);
     bench->is_direct = ech_disk_is_direct(disk);
