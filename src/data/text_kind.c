@@ -174,6 +174,11 @@ ech_text_kind ech_text_kind_of(const char *path, const char *first, size_t n)
     if (ENDS_IN(path, ".jsonl", ".ndjson", ".jsonlines"))
         return (ech_text_kind){.form = ECH_TEXT_LINES};
     if (kind.is) return kind;
+    if (memchr(first, '\0', n))
+        return (ech_text_kind){.use = ECH_TEXT_FOREIGN,
+                               .is = "binary, with NUL bytes",
+                               .hint = "name a text; `echelon data --binary` takes bytes as they "
+                                       "are"};
     if (is_about(path)) return (ech_text_kind){.use = ECH_TEXT_ASIDE, .is = "about the texts"};
     if (ENDS_IN(path, ".csv", ".tsv"))
         return (ech_text_kind){.use = ECH_TEXT_ASIDE, .is = "a table"};

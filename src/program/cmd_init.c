@@ -15,6 +15,8 @@ static const char about[] =
     "of texts it trains a new model, whose size and steps suit the amount of text and what this "
     "machine computes in an hour. Without OUT.yaml it is printed.";
 
+#define CONFIG "config.json" /* of a model's folder */
+
 typedef struct init_arguments {
     const char *folder, *out, *plugins;
 } init_arguments;
@@ -47,10 +49,12 @@ ech_status ech_command_init(int argc, char **argv, int *code)
     (void)code;
     ech_command_line_parse(&line, argc, argv, &in);
     if (in.plugins) ECH_TRY(ech_plugins_load(in.plugins));
-    if (ech_file_has(in.folder, "config.json"))
-        ECH_TRY(ech_template_of_model(in.folder, 1, &text));
+    ECH_FREED char *parent = ech_file_parent(in.folder), *beside = ech_file_join(parent, CONFIG);
+    const char *folder = ech_file_are_same(beside, in.folder) ? parent : in.folder;
+    if (ech_file_has(folder, CONFIG))
+        ECH_TRY(ech_template_of_model(folder, 1, &text));
     else
-        ECH_TRY(init_texts(in.folder, &text));
+        ECH_TRY(init_texts(folder, &text));
     if (!in.out) {
         fwrite(text.at, 1, text.n, stdout);
         return ECH_OK;

@@ -254,8 +254,8 @@ TEST(test_text_without_a_place_to_cut)
         ech_text_chunk chunk = {0};
         bool found;
         assert_int_equal(truncate(in_scratch("in"), sizes[i]), 0);
-        assert_int_equal(ech_texts_find(&(ech_data_text_source){.in = in_scratch("in")}, &texts),
-                         ECH_OK);
+        const ech_data_text_source source = {.in = in_scratch("in"), .binary = true};
+        assert_int_equal(ech_texts_find(&source, &texts), ECH_OK);
         ech_bpe *bpe = ech_bpe_create();
         bpe->ignore_merges = true; /* without a pattern: any text may be one token */
         ech_text_chunk_reader reader = {.texts = &texts, .bpe = bpe};

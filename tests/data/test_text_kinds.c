@@ -133,6 +133,12 @@ TEST(test_refused)
     }
     /* unless that is asked for */
     ech_import_count count;
+    write_file("in.bin", "ab\0c", 4);
+    assert_int_equal(import("in.bin", "t", 0, &count), ECH_EINPUT);
+    assert_error_has("binary, with NUL bytes");
+    assert_int_equal(import_with((ech_import_options){.texts.binary = true}, "in.bin", "t", &count),
+                     ECH_OK);
+    assert_int_equal(count.tokens, 5);
     write_file("in", "PK\x03\x04", 4);
     assert_int_equal(import_with((ech_import_options){.texts.binary = true}, "in", "t", &count),
                      ECH_OK);
@@ -156,6 +162,7 @@ TEST(test_left_out)
     write_text("in/text", "abc");
     write_text("in/x.jsonl", lines);
     write_file("in/e.docx", "PK\x03\x04", 4);
+    write_file("in/tokens.bin", "\1\0\2\0", 4);
     for (int i = 0; i < 6; i++) {
         char name[32];
         snprintf(name, sizeof name, "in/%s", aside[i]);
