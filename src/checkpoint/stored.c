@@ -225,10 +225,8 @@ static ech_status reserve(int fd, const char *path, int64_t bytes)
     if (!failed) return ECH_OK;
     int why = errno;
     char size[32];
-    ECH_FAIL(ECH_EIO,
-             "%s: cannot reserve %s for it: %s: free some space, keep fewer checkpoints or "
-             "name another checkpoint.directory",
-             path, ech_text_from_bytes(bytes, size, sizeof size), strerror(why));
+    ECH_FAIL(ECH_EIO, "%s: cannot reserve %s for it: %s", path,
+             ech_text_from_bytes(bytes, size, sizeof size), ech_system_error(why));
 }
 
 /* fsync and close, both checked: a disk may report a failed write only now. */

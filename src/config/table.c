@@ -108,6 +108,12 @@ static bool say_ours(ech_config *config, const char *name, ech_text *out)
 void ech_config_hint_section(ech_config *config, const char *name, ech_text *out)
 {
     if (say_ours(config, name, out) || say_where_key_is(config, name, out)) return;
+    const ech_config_key *dotted = ech_config_find_path(name);
+    if (dotted) {
+        ech_config_origin_of(config, dotted)->tried = true;
+        ech_text_append(out, "write \"%s: VALUE\" below \"%s:\"", dotted->name, dotted->section);
+        return;
+    }
     const char *names[ECH_CONFIG_SECTIONS];
     for (size_t s = 0; s < ECH_CONFIG_SECTIONS; s++) names[s] = ech_config_sections[s].name;
     const char *nearest = ech_text_nearest(name, names, ECH_CONFIG_SECTIONS);

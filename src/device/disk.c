@@ -73,7 +73,7 @@ static ech_status open_file(const char *path, const char *option, int *out, bool
     *direct = fd >= 0;
     if (fd < 0 && errno == EINVAL) fd = open(path, flags, 0600);
     if (fd < 0)
-        ECH_FAIL(ECH_EIO, "%s: cannot make the file: %s: name another %s", path, strerror(errno),
+        ECH_FAIL(ECH_EIO, "%s: cannot make the file: %s (%s)", path, ech_system_error(errno),
                  option);
     *out = fd;
     return ECH_OK;
@@ -115,12 +115,10 @@ static ech_status reserve(const ech_disk *disk, const char *option)
         if (plain >= 0) close(plain);
     }
     if (!why) return ECH_OK;
-    ECH_FAIL(ECH_EIO,
-             "%s: cannot reserve %s for the rank's offloaded tensors (%s free): %s: free some "
-             "space, or name another %s",
+    ECH_FAIL(ECH_EIO, "%s: cannot reserve %s for the rank's offloaded tensors (%s free): %s (%s)",
              disk->path, ech_text_from_bytes(disk->bytes, needs, sizeof needs),
-             known ? ech_text_from_bytes(is_free, left, sizeof left) : "unknown", strerror(why),
-             option);
+             known ? ech_text_from_bytes(is_free, left, sizeof left) : "unknown",
+             ech_system_error(why), option);
 }
 
 static ech_status make(const char *folder, const char *option, ech_disk *disk)

@@ -135,7 +135,7 @@ echelon_status echelon_run_open(const char *path, echelon_run **out)
     ECH_NEED(out);
     if (ech_file_exists(path)) return make(path, NULL, NULL, out);
     return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "%s: cannot open: %s", path,
-                                       strerror(ENOENT));
+                                       ech_system_error(ENOENT));
 }
 
 echelon_status echelon_run_open_text(const char *text, const char *name, echelon_run **out)

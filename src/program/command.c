@@ -34,7 +34,8 @@ static void print_tour(FILE *out)
     fprintf(out, "Echelon trains large neural networks across many devices.\n\n"
                  "Usage: echelon COMMAND ...\n\n");
     for (int i = 0; i < COMMANDS; i++)
-        fprintf(out, "  %-11s%-20s%s\n", commands[i].name, commands[i].arguments, commands[i].help);
+        fprintf(out, "  %-11s%-23s %s\n", commands[i].name, commands[i].arguments,
+                commands[i].help);
     fprintf(out,
             "\n"
             "  echelon COMMAND --help   what a command takes\n"

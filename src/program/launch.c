@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "comm/launch.h"
 #include "comm/tf_config.h"
@@ -19,11 +20,13 @@ static void add_words(const ech_launch_request *request, bool by_launcher, ech_l
 {
     const ech_run_line *line = request->line;
     char ranks[32];
+    bool begins_option = line->file[0] == '-'; /* of a file that followed "--" */
+    ECH_FREED char *file = begins_option ? ech_file_join(".", line->file) : ech_strdup(line->file);
     snprintf(ranks, sizeof ranks, "--ranks=%d", line->ranks);
     ech_launch_line_add(out, request->command);
     if (!by_launcher && line->ranks > 1) ech_launch_line_add(out, ranks);
     for (int i = 0; i < request->n; i++) ech_launch_line_add(out, request->options[i]);
-    ech_launch_line_add(out, line->file);
+    ech_launch_line_add(out, file);
     for (size_t i = 0; i < line->assignment.n; i++)
         ech_launch_line_add(out, line->assignment.at[i]);
     ech_launch_line_add(out, NULL);

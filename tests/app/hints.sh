@@ -34,6 +34,7 @@ run_file one "steps: 6, $batch" "d, sequence_length: 16" "$llama"
 mv one.yaml run.yaml
 sed 's/num_hidden_layers: 2/n_layer: 2/' run.yaml >layers.yaml
 sed 's/steps: 6/max_steps: 6/' run.yaml >steps.yaml
+{ echo 'model.hidden_size: 32' && sed 's/hidden_size: 32, //' run.yaml; } >dotted.yaml
 sed 's/steps: 6/epochs: 1/' run.yaml >epochs.yaml
 sed 's/steps: 6/steps: [6, 7]/' run.yaml >listed.yaml
 run_file init "steps: 4, $batch" "d, sequence_length: 16" "init_from: model"
