@@ -11,6 +11,7 @@
 #include "app/train/trained.h"
 #include "app/train/validation.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "checkpoint/stored.h"
 #include "comm/comm.h"
 
@@ -150,15 +151,59 @@ typedef struct evaluation_run {
     ech_eval_result *out;
 } evaluation_run;
 
+static ech_corpus_options corpus_options(const ech_trained *trained, const ech_eval_options *in)
+{
+    const ech_config *config = trained->config;
+    bool whole = config->data.packing == ECH_PACKING_DOCUMENTS;
+    return (ech_corpus_options){.key = "--data",
+                                .sources = in->data,
+                                .split = in->split ? in->split : "",
+                                .part = ECH_SPLIT_TEST,
+                                .sequence_length = config->data.sequence_length,
+                                .document_mask = whole || config->data.document_mask == 1,
+                                .whole_documents = whole,
+                                .drop_longer = config->data.long_documents == ECH_LONG_DROP,
+                                .samples = ech_family_of(config)->samples,
+                                .image = ech_model_image(config),
+                                .end_of_text = trained->ends.end,
+                                .tokenizer = trained->tokenizer,
+                                .vocabulary = ech_model_outputs(config)};
+}
+
+static int64_t count_samples(const ech_corpus *corpus, const ech_eval_options *in)
+{
+    int64_t all = ech_corpus_samples(corpus);
+    return in->samples > 0 && in->samples < all ? in->samples : all;
+}
+
+/* ech_trained_options.fit: a batch has no more samples than there are, in whole balance groups. The
+ * ranks report what is wrong with the data. */
+static ech_status fit_batch(ech_trained *trained, void *context)
+{
+    const evaluation_run *run = context;
+    const ech_corpus_options wanted = corpus_options(trained, run->options);
+    ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = NULL;
+    int64_t *batch = &trained->config->training.global_batch_size;
+    int64_t group = trained->config->model.moe_group_samples;
+    bool quiet = ech_log_set_quiet(true);
+    ech_status status = ech_corpus_open(&wanted, &corpus);
+    ech_log_set_quiet(quiet);
+    if (status != ECH_OK) return ECH_OK;
+    int64_t most = ech_align(count_samples(corpus, run->options), group);
+    if (most > 0 && *batch > most) *batch = most;
+    return ECH_OK;
+}
+
 /* All batches; the last one is filled up with samples of weight 0. */
 static ech_status run_batches(const ech_trained *trained, const ech_eval_options *in,
                               int64_t samples, sums *all)
 {
     ech_exec *exec = trained->session.exec;
+    int64_t batch = trained->config->training.global_batch_size;
     bool shows = in->progress && ech_comm_rank(trained->comm) == 0;
-    for (int64_t first = 0; first < samples; first += in->batch) {
+    for (int64_t first = 0; first < samples; first += batch) {
         if (shows) in->progress(first, samples, in->context);
-        ECH_TRY(ech_exec_run(exec, ECH_LIST_VALIDATE, first / in->batch));
+        ECH_TRY(ech_exec_run(exec, ECH_LIST_VALIDATE, first / batch));
         all->loss += ech_exec_readings(exec)->loss_sum;
         all->targets += ech_exec_readings(exec)->tokens;
         all->hits += ech_exec_readings(exec)->hits;
@@ -172,23 +217,10 @@ static ech_status evaluate(ech_trained *trained, void *context)
     const evaluation_run *run = context;
     const ech_eval_options *in = run->options;
     const ech_config *config = trained->config;
-    const ech_corpus_options wanted = {.key = "--data",
-                                       .sources = in->data,
-                                       .split = in->split ? in->split : "",
-                                       .part = ECH_SPLIT_TEST,
-                                       .sequence_length = config->data.sequence_length,
-                                       .document_mask = config->data.document_mask == 1,
-                                       .whole_documents =
-                                           config->data.packing == ECH_PACKING_DOCUMENTS,
-                                       .drop_longer = config->data.long_documents == ECH_LONG_DROP,
-                                       .samples = ech_family_of(config)->samples,
-                                       .image = ech_model_image(config),
-                                       .end_of_text = trained->ends.end,
-                                       .tokenizer = trained->tokenizer,
-                                       .vocabulary = ech_model_outputs(config)};
     ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = NULL;
     ECH_CLEANUP(ech_loader_destroy_at) ech_loader *loader = NULL;
     sums all = {0};
+    const ech_corpus_options wanted = corpus_options(trained, in);
     if (!ech_model_reads_texts(config) && (in->tokenizer || in->logits))
         ECH_FAIL(ECH_EUSAGE, "--%s: %s is of the family %s, which has no tokens; remove the option",
                  in->tokenizer ? "tokenizer" : "logits", run->path,
@@ -197,8 +229,7 @@ static ech_status evaluate(ech_trained *trained, void *context)
         ECH_FAIL(ECH_EUSAGE, "--logits %s: logits are computed on one rank; use no --parallel",
                  in->logits);
     ECH_TRY(ech_corpus_open(&wanted, &corpus));
-    int64_t samples = ech_corpus_samples(corpus);
-    if (in->samples > 0 && in->samples < samples) samples = in->samples;
+    int64_t samples = count_samples(corpus, in);
     if (in->logits) ECH_TRY(check_logits(trained, samples, in->logits));
     ECH_TRY(ech_session_read(&trained->session, &trained->design, corpus, ECH_EVALUATE, 0, samples,
                              &loader));
@@ -228,6 +259,7 @@ ech_status ech_evaluate(const char *path, const ech_eval_options *options, ech_e
     evaluation_run run = {path, options, out};
     const ech_trained_options wanted = {.path = path,
                                         .samples = options->batch,
+                                        .fit = fit_batch,
                                         .evaluates = true,
                                         .tokenizer = options->tokenizer,
                                         .device = options->device,

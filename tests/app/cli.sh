@@ -460,6 +460,8 @@ sed 's/bits per byte [0-9.]*/bits per byte unknown/' whole | cmp -s - out ||
 expect 0 "$loss" "$echelon" eval bare --data d/text-valid --tokenizer bytes --logits logits
 cmp -s out whole || complain "eval with --tokenizer is another"
 expect 2 "logits: already exists" "$echelon" eval bare --data d/text-valid --logits logits
+# A batch has no more samples than there are.
+expect 0 "$loss" timeout 60 "$echelon" eval bare --data d/text-valid --batch 1048576
 expect 1 "nowhere/l: cannot be written" "$echelon" eval bare --data d/text-valid --logits nowhere/l
 # Experts that drop rows by groups of two samples; the model's folder says so, and no text is
 # sampled by groups.
