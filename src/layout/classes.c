@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Classes of ranks that are alike: the coarsest partition that agrees with stages, numbers of
- * micro-batches, delays, and for every group and every neighbouring stage with the classes and the
- * machines of its members. Found by refinement: a rank's colour is hashed with its partners'
- * colours, until the number of colours no longer grows.
+ * micro-batches, delays, and for every group and every neighbouring stage with the classes of its
+ * members. Its members are also on machines, and on units of each level of a cluster, in the same
+ * way. Found by refinement: a rank's colour is hashed with its partners' colours, until the number
+ * of colours no longer grows.
  */
 #include "layout/layout.h"
 
@@ -18,6 +19,8 @@ typedef struct colours {
     uint64_t *now, *next; /* [world] */
     int *members;         /* [world] */
     bool *seen;           /* [world] */
+    int unit[1 + ECH_MOST_LEVELS]; /* ranks of a machine, then of units of the cluster's levels */
+    int units;
 } colours;
 
 /* The finalizer of splitmix64, over both. */
@@ -62,11 +65,12 @@ static uint64_t first_colour(const ech_layout *layout, int rank, bool by_context
 }
 
 /* The colour of a group for its members: the number of members of each colour, and the numbers of
- * successive members on one machine. */
+ * successive members on one machine, and the units of each level from the first to the last member
+ * (ech_rates_between). */
 static uint64_t colour_group(const colours *c, int n)
 {
     uint64_t sum = 0, machines = 0;
-    int node = c->layout->node, row = 0;
+    int node = c->unit[0], row = 0;
     for (int i = 0; i < n; i++) {
         sum += mix(1, c->now[c->members[i]]);
         row++;
@@ -74,7 +78,10 @@ static uint64_t colour_group(const colours *c, int n)
         if (ends) machines = mix(machines, (uint64_t)row);
         if (ends) row = 0;
     }
-    return mix(sum, machines);
+    uint64_t colour = mix(sum, machines);
+    for (int u = 1; n && u < c->units; u++)
+        colour = mix(colour, (uint64_t)(c->members[n - 1] / c->unit[u] - *c->members / c->unit[u]));
+    return colour;
 }
 
 /* In a regular layout, either all ranks of a stage are in groups of a kind or none is. */
@@ -106,7 +113,8 @@ static void add_neighbours(const colours *c, int rank)
             int peer = ech_layout_rank_at(layout, layout->virtual_stage[s].stage, at->data,
                                           at->context, at->tensor);
             c->next[rank] = mix(c->next[rank], c->now[peer]);
-            c->next[rank] = mix(c->next[rank], peer / layout->node == rank / layout->node);
+            for (int u = 0; u < c->units; u++)
+                c->next[rank] = mix(c->next[rank], peer / c->unit[u] == rank / c->unit[u]);
         }
 }
 
@@ -162,10 +170,20 @@ static void number(ech_classes *classes, const uint64_t *colour, int world)
     }
 }
 
-void ech_layout_find_classes(ech_layout *layout, const ech_model *model, bool uneven)
+void ech_layout_free_classes(ech_layout *layout)
+{
+    free(layout->classes.of);
+    free(layout->classes.first);
+    free(layout->classes.ranks);
+    layout->classes = (ech_classes){0};
+}
+
+void ech_layout_find_classes(ech_layout *layout, const ech_model *model, const ech_cluster *cluster,
+                             bool uneven)
 {
     size_t world = (size_t)layout->world;
     ech_classes *classes = &layout->classes;
+    ech_layout_free_classes(layout);
     *classes = (ech_classes){.of = ech_calloc(world, sizeof *classes->of),
                              .first = ech_calloc(world, sizeof *classes->first),
                              .ranks = ech_calloc(world, sizeof *classes->ranks)};
@@ -173,7 +191,9 @@ void ech_layout_find_classes(ech_layout *layout, const ech_model *model, bool un
     ECH_FREED uint64_t *next = ech_calloc(world, sizeof *next);
     ECH_FREED int *members = ech_calloc(world, sizeof *members);
     ECH_FREED bool *seen = ech_calloc(world, sizeof *seen);
-    colours c = {layout, model, now, next, members, seen};
+    colours c = {layout, model, now, next, members, seen, {layout->node}, 1};
+    for (int l = 0; cluster && l < cluster->levels; l++)
+        c.unit[c.units++] = cluster->level[l].ranks;
     bool regular = !uneven && is_regular(layout), by_context = ech_model_slides(model);
     for (int rank = 0; rank < layout->world; rank++)
         now[rank] = regular ? first_colour(layout, rank, by_context) : (uint64_t)rank;

@@ -230,9 +230,7 @@ void ech_layout_destroy(ech_layout *layout)
     free(layout->delay);
     free(layout->first_user);
     free(layout->user);
-    free(layout->classes.of);
-    free(layout->classes.first);
-    free(layout->classes.ranks);
+    ech_layout_free_classes(layout);
     free(layout);
 }
 

@@ -37,6 +37,7 @@
 #include "comm/collective.h"
 #include "config/config.h"
 #include "config/strategy.h"
+#include "layout/cluster.h"
 #include "model/model.h"
 
 /* The most block runs in a rank's plan. A block run is one block's F, B and W for one sequence
@@ -76,8 +77,8 @@ typedef struct ech_coordinates {
 } ech_coordinates;
 
 /* Classes of ranks that are alike: the same blocks and number of micro-batches, partners of the
- * same classes, and as many of these on one machine. Their lists differ only in their peers, and in
- * a simulation they do the same at the same time. */
+ * same classes, and as many of these on one machine and in one unit of each level of the cluster.
+ * Their lists differ only in their peers, and in a simulation they do the same at the same time. */
 typedef struct ech_classes {
     int n;      /* classes, in the order of their first ranks; 0: not found yet */
     int *of;    /* [world] the class of each rank */
@@ -148,10 +149,12 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
                              ech_placement placement, int world, ech_layout **out);
 void ech_layout_destroy(ech_layout *layout); /* accepts NULL */
 
-/* Finds the classes of ranks. Each rank is a class of its own if stages have unequal replicas,
- * replicas take steps of their own, there are servers, or `uneven`: ranks of a stage move optimizer
- * states of different sizes. */
-void ech_layout_find_classes(ech_layout *layout, const ech_model *model, bool uneven);
+/* Finds the classes of ranks, as the costs of the cluster need them; NULL: there is none. Each rank
+ * is a class of its own if stages have unequal replicas, replicas take steps of their own, there
+ * are servers, or `uneven`: ranks of a stage move optimizer states of different sizes. */
+void ech_layout_find_classes(ech_layout *layout, const ech_model *model, const ech_cluster *cluster,
+                             bool uneven);
+void ech_layout_free_classes(ech_layout *layout);
 /* The index of a rank's plan among n plans: of all ranks, or of one rank of each class. */
 static inline int ech_layout_plan_of(const ech_layout *layout, int n, int rank)
 {

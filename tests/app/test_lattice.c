@@ -498,9 +498,9 @@ static bool lists_end(const ech_design *design, bool forward_only)
             const ech_plan *const *all = (const ech_plan *const *)plans;
             end = ech_check_plans(all, design->world, (ech_list_kind)list) == ECH_OK &&
                   ech_check_queues(all, design->world, (ech_list_kind)list) == ECH_OK;
-            const char *differs =
-                end ? classes_disagree(all, design->layout, design->model, (ech_list_kind)list)
-                    : NULL;
+            const char *differs = end ? classes_disagree(all, design->layout, design->model, NULL,
+                                                         (ech_list_kind)list)
+                                      : NULL;
             if (differs) printf("simulated by classes of ranks, %s differs\n", differs);
             end = end && !differs;
         }

@@ -76,14 +76,16 @@ static inline const char *classes_compare(const ech_plan *const *plans, const ec
 }
 
 /* Checks and simulates the plans of all ranks, and of one rank of each class (which it finds), in
- * units and in seconds. Returns what differs, or NULL. */
+ * units and in seconds, of a cluster if there is one. Returns what differs, or NULL. */
 static inline const char *classes_disagree(const ech_plan *const *plans, ech_layout *layout,
-                                           const ech_model *model, ech_list_kind list)
+                                           const ech_model *model, const ech_cluster *cluster,
+                                           ech_list_kind list)
 {
-    if (!layout->classes.n) ech_layout_find_classes(layout, model, false);
+    if (!layout->classes.n) ech_layout_find_classes(layout, model, cluster, false);
     int n = layout->classes.n;
     ech_profile profile;
     ech_costs costs[2] = {{.seconds = false}, classes_costs(layout, model, &profile)};
+    if (cluster) costs[1] = ech_costs_of(NULL, NULL, cluster);
     ECH_FREED const ech_plan **first = ech_calloc((size_t)n, sizeof *first);
     const char *differs = NULL;
     for (int c = 0; c < n; c++) first[c] = plans[layout->classes.first[c]];

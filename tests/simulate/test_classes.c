@@ -4,6 +4,7 @@
  */
 #include "schedule/fixture.h"
 #include "simulate/classes.h"
+#include "simulate/cluster_of.h"
 #include "unit.h"
 
 static ech_plan *outline(const fixture *f, int rank)
@@ -41,7 +42,7 @@ static void assert_same_picture(const ech_plan *const *plans, const ech_layout *
 }
 
 /* Takes the configuration. Returns the number of classes. */
-static int expect_agreement(ech_config *config, int ranks)
+static int expect_agreement(ech_config *config, int ranks, const ech_cluster *cluster)
 {
     fixture f;
     ech_status status = fixture_try(config, ranks, &f);
@@ -49,7 +50,7 @@ static int expect_agreement(ech_config *config, int ranks)
     ECH_FREED ech_plan **plans = ech_calloc((size_t)ranks, sizeof *plans);
     for (int rank = 0; rank < ranks; rank++) plans[rank] = outline(&f, rank);
     const char *differs = classes_disagree((const ech_plan *const *)plans, f.of.layout, f.of.model,
-                                           ECH_LIST_TRAIN);
+                                           cluster, ECH_LIST_TRAIN);
     if (differs) fail_msg("%s: %s", config->parallel.schedule, differs);
     assert_same_picture((const ech_plan *const *)plans, f.of.layout);
     int classes = f.of.layout->classes.n, counted = 0;
@@ -62,7 +63,7 @@ static int expect_agreement(ech_config *config, int ranks)
 
 static int classes_of(fixture_shape shape)
 {
-    return expect_agreement(fixture_shape_config(&shape), fixture_world(&shape));
+    return expect_agreement(fixture_shape_config(&shape), fixture_world(&shape), NULL);
 }
 
 TEST(test_all_schedules)
@@ -118,6 +119,37 @@ TEST(test_unequal_replicas)
     fixture_shape shape = {
         .schedule = "1f1b", .stages = 2, .replicas = "[3,1]", .micro_batches = 6};
     assert_int_equal(classes_of(shape), 4);
+}
+
+/* Ranks are alike only if they are so on all levels of a cluster. */
+TEST(test_levels)
+{
+    static const struct {
+        fixture_shape shape;
+        int classes;
+    } cases[] = {
+        /* of four tensor groups, two are divided by the border of a unit of eight */
+        {{.schedule = "1f1b",
+          .stages = 1,
+          .data = 4,
+          .tensor = 6,
+          .micro_batches = 2,
+          .more = "model.hidden_size=24 model.num_attention_heads=6"},
+         2},
+        /* messages between stages leave a unit of eight, or not, by replica */
+        {{.schedule = "1f1b", .stages = 4, .data = 3, .tensor = 2, .micro_batches = 4}, 12},
+    };
+    ech_cluster cluster =
+        cluster_of("{ranks: 2, bandwidth: 10 GB/s}, {ranks: 8, bandwidth: 1 MB/s}, "
+                   "{bandwidth: 10 kB/s, latency: 1 ms}",
+                   "");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ech_config *config = fixture_shape_config(&cases[i].shape);
+        config->parallel.node_ranks = 2;
+        int found = expect_agreement(config, fixture_world(&cases[i].shape), &cluster);
+        if (found != cases[i].classes)
+            fail_msg("case %zu: %d classes, not %d", i, found, cases[i].classes);
+    }
 }
 
 ALL_TESTS(NULL, NULL)

@@ -52,7 +52,7 @@ static classes make_classes(int chunks)
         fail_msg("%s", ech_last_error());
     ech_layout *layout = c.f.of.layout;
     assert_int_equal(layout->world, 3072);
-    ech_layout_find_classes(layout, c.f.of.model, false);
+    ech_layout_find_classes(layout, c.f.of.model, NULL, false);
     c.n = layout->classes.n;
     c.plan = ech_calloc((size_t)c.n, sizeof *c.plan);
     for (int i = 0; i < c.n; i++) {

@@ -4,22 +4,9 @@
  */
 #include "schedule/fixture.h"
 #include "schedule/near.h"
+#include "simulate/cluster_of.h"
 #include "simulate/simulate.h"
 #include "unit.h"
-
-static ech_cluster cluster_of(const char *more)
-{
-    char text[600];
-    ech_cluster cluster;
-    snprintf(
-        text, sizeof text,
-        "device: {memory: 80 GB, bandwidth: 1 TB/s}\nflops: {fp32: 10 TFLOP/s}\n"
-        "products: {share: 0.5}\nattention: {share: 0.5}\nkernels: {share: 0.5, launch: 1 us}\n"
-        "levels: [{bandwidth: 10 GB/s}]\n%s",
-        more);
-    assert_int_equal(ech_cluster_parse(text, strlen(text), "c.yaml", &cluster), ECH_OK);
-    return cluster;
-}
 
 /* Seconds of a step's forwards or recomputations of layers. */
 static double seconds_of(const ech_plan *plan, const ech_cluster *cluster, ech_phase phase)
@@ -40,7 +27,8 @@ static void check(const char *more)
 {
     fixture f = fixture_pipeline((fixture_shape){
         .schedule = "1f1b", .stages = 1, .micro_batches = 3, .layers = 4, .more = more});
-    ech_cluster needed = cluster_of(""), whole = cluster_of("recompute: {outputs: 1}\n");
+    ech_cluster needed = cluster_of("{bandwidth: 10 GB/s}", ""),
+                whole = cluster_of("{bandwidth: 10 GB/s}", "recompute: {outputs: 1}\n");
     double forward = seconds_of(f.plan[0], &needed, ECH_FORWARD),
            again = seconds_of(f.plan[0], &needed, ECH_RECOMPUTE);
     assert_true(again > 0.5 * forward && again < forward);
@@ -70,7 +58,7 @@ TEST(test_tensor_ranks)
                                                  .micro_batches = 3,
                                                  .layers = 4,
                                                  .more = "memory.recompute=full"});
-    ech_cluster whole = cluster_of("recompute: {outputs: 1}\n");
+    ech_cluster whole = cluster_of("{bandwidth: 10 GB/s}", "recompute: {outputs: 1}\n");
     double forward = seconds_of(f.plan[0], &whole, ECH_FORWARD),
            again = seconds_of(f.plan[0], &whole, ECH_RECOMPUTE);
     assert_true(again > 0.8 * forward && again < forward);
@@ -85,7 +73,8 @@ TEST(test_selective)
                                                  .micro_batches = 3,
                                                  .layers = 4,
                                                  .more = "memory.recompute=selective"});
-    ech_cluster needed = cluster_of(""), whole = cluster_of("recompute: {outputs: 1}\n");
+    ech_cluster needed = cluster_of("{bandwidth: 10 GB/s}", ""),
+                whole = cluster_of("{bandwidth: 10 GB/s}", "recompute: {outputs: 1}\n");
     double again = seconds_of(f.plan[0], &needed, ECH_RECOMPUTE);
     assert_true(again > 0);
     assert_near(seconds_of(f.plan[0], &whole, ECH_RECOMPUTE), again, 0);

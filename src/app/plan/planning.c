@@ -60,7 +60,7 @@ ech_status ech_planning_create(const ech_run *run, const ech_planning_options *o
     ECH_TRY(ech_advice_check(&options->report.advice, options->cluster ? &out->cluster : NULL,
                              options->cluster));
     ECH_TRY(ech_design_create(run->config, run->tokenizer, ranks, local_ranks, &out->design));
-    if (options->cluster) out->design.cluster = &out->cluster;
+    if (options->cluster) ech_design_set_cluster(&out->design, &out->cluster);
     if (out->design.serves) ECH_TRY(ech_initial_step(out->design.config, &step));
     ECH_TRY(ech_design_check_repeat(&out->design, step));
     return ech_plan_report_create(&out->design, &options->report, &out->report);

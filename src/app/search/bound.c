@@ -140,8 +140,10 @@ static ech_search_costs make(const ech_search *search, const ech_candidate *c)
     bool quiet = ech_log_set_quiet(true);
     ech_status status = ech_design_create(config, search->run->tokenizer, ranks, ranks, &design);
     ech_log_set_quiet(quiet);
-    design.cluster = &search->cluster;
-    if (status == ECH_OK) measure(search, &design, &out);
+    if (status == ECH_OK) {
+        ech_design_set_cluster(&design, &search->cluster);
+        measure(search, &design, &out);
+    }
     ech_design_destroy(&design);
     return out;
 }

@@ -447,11 +447,17 @@ ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer,
                          .end_of_text = tokenizer ? tokenizer->end_of_text : -1,
                          .world = world};
     ECH_TRY(resolve(config, local_ranks, &design));
-    ech_layout_find_classes(design.layout, design.model, moves_uneven_states(&design));
+    ech_layout_find_classes(design.layout, design.model, NULL, moves_uneven_states(&design));
     ECH_TRY(ech_design_read_serves(&design));
     *out = design;
     design = (ech_design){0};
     return ECH_OK;
+}
+
+void ech_design_set_cluster(ech_design *design, const ech_cluster *cluster)
+{
+    design->cluster = cluster;
+    ech_layout_find_classes(design->layout, design->model, cluster, moves_uneven_states(design));
 }
 
 ech_status ech_design_create_alone(const ech_design *other, ech_config *config, ech_design *out)

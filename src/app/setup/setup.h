@@ -76,7 +76,7 @@ typedef struct ech_design {
      * about memory say so */
     bool in_fp64;
     /* plans and simulations are for its devices, not for this machine; NULL: they are for this
-     * machine. Borrowed; the caller sets it. */
+     * machine. Borrowed; see ech_design_set_cluster. */
     const ech_cluster *cluster;
 } ech_design;
 
@@ -86,6 +86,8 @@ typedef struct ech_design {
  * with the configuration, each with its key and value. */
 ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer, int ranks,
                              int local_ranks, ech_design *out);
+/* Makes plans and simulations be for the cluster, which decides which ranks are alike. */
+void ech_design_set_cluster(ech_design *design, const ech_cluster *cluster);
 /* A design of one rank on the data of `other`. Borrows config: a copy of other's, changed with
  * ech_config_set_alone. */
 ech_status ech_design_create_alone(const ech_design *other, ech_config *config, ech_design *out);
