@@ -26,6 +26,7 @@ typedef struct channel {
     int parties; /* plans with members in it */
     int arrived;
     int last; /* rank that arrived last; the others are linked by arrived_before */
+    double cost; /* the largest of those that have arrived */
 } channel;
 
 /* A lane's communication between a worker and servers. A server continues once its part has

@@ -257,6 +257,7 @@ static void take_snapshot(ech_engine *e, snapshot *to)
     for (size_t i = 0; i < e->channel.n; i++) {
         put(to, e->channel.at[i].arrived);
         put(to, e->channel.at[i].last);
+        put_time(to, e->channel.at[i].cost);
     }
     put_events(e, to);
 }

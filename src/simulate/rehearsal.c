@@ -6,6 +6,7 @@
  */
 #include "simulate/engine.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,10 +121,12 @@ static void begin_collective(ech_engine *e, int rank, int step)
     if (!c) return;
     e->rank[rank].arrived_before[s->lane] = c->last;
     c->last = rank;
+    c->cost = fmax(c->cost, ech_costs_of_step(e->costs, e->out->plans[rank], s, c->among));
     if (++c->arrived < c->parties) return;
+    ech_engine_end_in(e, c->cost, rank, step);
     c->arrived = 0;
     c->last = -1;
-    ech_engine_end_in(e, ech_costs_of_step(e->costs, e->out->plans[rank], s, c->among), rank, step);
+    c->cost = 0;
 }
 
 /* The cost of a step that its rank runs alone. */

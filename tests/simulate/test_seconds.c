@@ -4,8 +4,10 @@
  */
 
 #include "base/log.h"
+#include "schedule/fixture.h"
 #include "schedule/lists.h"
 #include "schedule/near.h"
+#include "simulate/cluster_of.h"
 #include "unit.h"
 
 static ech_simulation simulate(const lists *all, const ech_costs *costs)
@@ -154,6 +156,36 @@ TEST(test_reductions)
     assert_near(
         ech_cost_sum(&rates, ECH_REDUCTION_HIERARCHICAL, ECH_REDUCTION_WHOLE, 60, near, 0, 2),
         0.5 + 360.0 / 10, 1e-12);
+}
+
+/* A collective takes as long as its busiest member: when windows slide, ranks at the ends of the
+ * samples send nothing. */
+TEST(test_uneven_collectives)
+{
+    fixture f =
+        fixture_pipeline((fixture_shape){.schedule = "1f1b",
+                                         .architecture = "llama",
+                                         .stages = 1,
+                                         .context = 4,
+                                         .micro_batches = 8,
+                                         .more = "model.sliding_window=4 data.sequence_length=32"});
+    ech_cluster cluster = cluster_of("{bandwidth: 1 MB/s}", "");
+    ech_costs costs = ech_costs_of(NULL, NULL, &cluster);
+    ech_simulation s;
+    int slides = 0;
+    assert_int_equal(ech_simulate(fixture_plans(&f), 4, ECH_LIST_TRAIN, &costs, &s), ECH_OK);
+    for (int rank = 0; rank < 4; rank++)
+        for (size_t i = 0; i < fixture_list(&f, rank)->step.n; i++) {
+            const ech_step *step = &fixture_list(&f, rank)->step.at[i];
+            if (step->group != ECH_GROUP_CONTEXT || !ech_step_gathers(step)) continue;
+            double cost =
+                ech_costs_of_step(&costs, f.plan[rank], step, (ech_participants){4, 0, 3});
+            assert_true(s.finish[rank][i] - s.begin[rank][i] >= cost - 1e-9);
+            slides += cost > 1e-4;
+        }
+    assert_true(slides > 0);
+    ech_simulation_free(&s);
+    fixture_free(&f);
 }
 
 TEST(test_wrong_profile)
