@@ -10,6 +10,10 @@
 #include "simulate/cluster_of.h"
 #include "unit.h"
 
+#define ASP                                                                                        \
+    "parallel.strategy=asp parallel.server_sync=false parallel.servers=2 parallel.data=2 "         \
+    "parallel.flush_every=4 training.check_every=0 parallel.schedule=gpipe"
+
 static ech_simulation simulate(const lists *all, const ech_costs *costs)
 {
     ech_simulation simulation;
@@ -186,6 +190,50 @@ TEST(test_uneven_collectives)
     assert_true(slides > 0);
     ech_simulation_free(&s);
     fixture_free(&f);
+}
+
+/* Counts the rank's steps of that kind, whose cost has the latency of 10 ms. */
+static int count_latencies(const fixture *f, int rank, ech_step_kind kind, const ech_costs *costs)
+{
+    int found = 0;
+    const ech_list *list = f->plan[rank]->list;
+    for (; list < f->plan[rank]->list + ECH_LIST_KINDS; list++)
+        for (size_t s = 0; s < list->step.n; s++) {
+            if (list->step.at[s].kind != kind) continue;
+            double cost = ech_costs_of_step(costs, f->plan[rank], &list->step.at[s],
+                                            (ech_participants){4, 0, 3});
+            assert_near(cost, 10e-3, 1e-4);
+            found++;
+        }
+    return found;
+}
+
+/* Small messages in a cluster have the latency of the level that joins their ranks. */
+TEST(test_latencies)
+{
+    static const struct {
+        const char *more;
+        ech_step_kind kind;
+        int first, n; /* ranks that have such steps */
+    } cases[] = {{"parallel.strategy=gossip parallel.sync_every=2 training.check_every=0 "
+                  "parallel.data=4",
+                  ECH_STEP_NEIGHBOURS, 0, 4},
+                 {ASP, ECH_STEP_ANNOUNCE, 0, 2},
+                 {ASP, ECH_STEP_SERVE, 2, 2}};
+    ech_cluster cluster =
+        cluster_of("{ranks: 2, bandwidth: 10 GB/s}, {bandwidth: 10 GB/s, latency: 10 ms}", "");
+    ech_costs costs = ech_costs_of(NULL, NULL, &cluster);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        ech_config *config = sample_config("gpt2");
+        sample_set(config, "parallel.pipeline=1 model.tie_word_embeddings=false training.steps=8");
+        sample_set(config, cases[c].more);
+        fixture f = fixture_plan(config, 4);
+        for (int rank = 0; rank < 4; rank++) {
+            bool has = rank >= cases[c].first && rank < cases[c].first + cases[c].n;
+            assert_int_equal(count_latencies(&f, rank, cases[c].kind, &costs) > 0, has);
+        }
+        fixture_free(&f);
+    }
 }
 
 TEST(test_wrong_profile)

@@ -20,10 +20,13 @@ static double count_seconds(const ech_step_query *q)
 
 const ech_step_methods ech_count_methods = {.seconds = count_seconds};
 
-/* A few numbers. */
+/* A few numbers between a worker and the last server, or a server and the first worker. */
 static double tally_seconds(const ech_step_query *q)
 {
-    return q->costs->rates.latency;
+    const ech_layout *layout = q->plan->layout;
+    int rank = q->plan->rank, serves = ech_layout_serves(layout, rank);
+    return ech_rates_latency(&q->costs->rates, 2, serves ? 0 : rank,
+                             serves ? rank : layout->world - 1);
 }
 
 const ech_step_methods ech_tally_methods = {.seconds = tally_seconds};

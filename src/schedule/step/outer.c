@@ -152,7 +152,8 @@ static ech_work neighbours_work(const ech_step_query *q)
 static double neighbours_seconds(const ech_step_query *q)
 {
     const ech_rates *rates = &q->costs->rates;
-    return rates->latency + neighbours_work(q).bytes / ech_step_bandwidth(q);
+    return ech_rates_latency(rates, 2, q->among.first, q->among.last) +
+           neighbours_work(q).bytes / ech_step_bandwidth(q);
 }
 
 static void count_neighbours(ech_traffic_count *c, const ech_step *step)
