@@ -206,8 +206,8 @@ ech_status ech_optimizer_check_frozen(const ech_config *saved, const ech_config 
                                       const ech_param *params, size_t n);
 
 /* Checks what a plugin's optimizer declares for a parameter; the program's own pass. Errors:
- * ECH_EUSAGE, logged: an axis that the parameter lacks, a bad name, two states of a name, or too
- * many. */
+ * ECH_EUSAGE, logged: an axis that the parameter lacks, a bad name, two states of a name, too
+ * many, or statistics with servers. */
 ech_status ech_optimizer_check_needs(const ech_config *config, const ech_param *param);
 /* Adds a plugin's row. Errors: ECH_EUSAGE, logged: its name is taken, a function is missing, or
  * `reads` has a word that is not a key. */

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/strategy.h"
+
 _Static_assert((int)ECHELON_MOST_DIMS >= (int)ECH_MAX_DIMS, "parameters fit");
 _Static_assert((int)ECHELON_MOST_STATISTICS <= (int)ECH_MAX_STATISTICS, "so do statistics");
 _Static_assert(2 + (int)ECHELON_MOST_STATES + (int)ECHELON_MOST_STATISTICS <= (int)ECH_USER_TENSORS,
@@ -175,6 +177,9 @@ static ech_status check_statistic(const declaration *d, const echelon_statistic 
     if (s->round != 0 && s->round != 1) return refuse(d, "its round is neither 0 nor 1", "");
     if (s->fold != ECHELON_FOLD_SUM && s->fold != ECHELON_FOLD_MAXIMUM)
         return refuse(d, "its fold is neither a sum nor a maximum", "");
+    if (ech_strategy_servers(d->config) > 0)
+        return refuse(d, "its sum is over shards, and each server updates its shard alone",
+                      "; use parallel.strategy = synchronous, or optimizer.name = adamw");
     if (!s->axes || !lacks_of(s->axes, d->param, unknown))
         return refuse(d, "it has all axes of the parameter, so it combines nothing", "");
     return check_axes(d, s->axes);

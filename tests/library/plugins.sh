@@ -101,6 +101,9 @@ refuse clash "plugin broken: the name adamw belongs to another optimizer"
 refuse key "broken: reads: optimizer.gamma: not a key"
 refuse axis "declares the state \"average\": the parameter has no axis LENGTH; it has"
 refuse statistic "the function statistics is missing"
+expect_once 2 "statistic .* each server updates its shard alone; use parallel.strategy" "$echelon" \
+    plan run.yaml training.plugins=./row_adagrad.so optimizer.name=row_adagrad --ranks 4 \
+    parallel.strategy=parameter_server parallel.servers=2
 expect_once 2 "optimizer.name = lion: not one of" "$echelon" plan run.yaml optimizer.name=lion
 # shellcheck disable=SC2086 # words
 expect_once 2 "not read by lion" "$echelon" plan run.yaml $lion optimizer.momentum=0.5
