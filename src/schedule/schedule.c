@@ -13,6 +13,7 @@
 #include "schedule/protocol/protocol.h"
 
 enum { MOST_TURNS = 64, CHECK_EVERY = 100, SAVE_EVERY = 1000 };
+enum { MOST_BATCH = 1000000000 }; /* of training.global_batch_size */
 
 static int fewest_micro_batches(const ech_layout *layout)
 {
@@ -180,22 +181,25 @@ static ech_status resolve_flush(ech_config *config, const ech_layout *layout,
     return ECH_OK;
 }
 
-/* The fewest micro-batches that every stage's replicas divide. */
-static int64_t common_multiple(const ech_layout *layout)
+/* The samples of the fewest micro-batches that every stage's replicas divide; 0: too many for a
+ * batch. */
+static int64_t smallest_batch(const ech_layout *layout)
 {
-    int64_t all = 1;
-    for (int s = 0; s < layout->stages; s++)
+    int64_t all = 1, most = MOST_BATCH / layout->micro_batch;
+    for (int s = 0; s < layout->stages && all <= most; s++)
         all = all / ech_common_divisor(all, layout->replicas[s]) * layout->replicas[s];
-    return all;
+    return all <= most ? all * layout->micro_batch : 0;
 }
 
 /* If the number of micro-batches follows from the batch, another batch gives another number. */
 static ech_status refuse_batch(const ech_config *config, const ech_layout *layout, int stage)
 {
     const char *key = "training.micro_batch_size";
-    long long b = layout->micro_batch, samples = b * common_multiple(layout);
+    long long b = layout->micro_batch, samples = smallest_batch(layout);
     ech_text offer = {0};
-    if (ech_config_is_set(config, key))
+    if (!samples)
+        ech_text_append(&offer, "use numbers of replicas with a smaller common multiple");
+    else if (ech_config_is_set(config, key))
         ech_text_append(&offer, "%lld would", samples);
     else
         ech_text_append(&offer, "use %s=%lld training.global_batch_size=%lld", key, b, samples);

@@ -73,7 +73,11 @@ TEST(test_asynchronous)
     shape.more = NULL;
     shape.replicas = "[2,1]";
     shape.micro_batches = 3;
-    refuse(shape, "training.global_batch_size = 3|3 micro-batches|2 replicas of stage 0");
+    refuse(shape, "training.global_batch_size = 3|3 micro-batches|2 replicas of stage 0|2 would");
+    shape.stages = 5;
+    shape.replicas = "[97,101,103,107,109]"; /* no batch is that large */
+    shape.micro_batches = 1000;
+    refuse(shape, "training.global_batch_size = 1000|97 replicas of stage 0|a smaller common mul");
 }
 
 TEST(test_options)
