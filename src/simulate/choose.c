@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "layout/propose.h"
+#include "schedule/segments.h"
 #include "simulate/simulate.h"
 
 enum {
@@ -99,6 +100,8 @@ static ech_status try_proposal(const chooser *c, const ech_proposal *proposal, t
     ECH_TRY(ech_layout_create(config, t->model, ech_schedule_placement(c->choice), c->world,
                               &t->layout));
     ECH_TRY(ech_schedule_create(config, c->choice, t->layout, &t->schedule));
+    ECH_TRY(ech_segments_check(config, t->model, t->layout));
+    ECH_TRY(ech_balance_check(config, t->model, t->layout, t->schedule));
     return c->simulates ? simulate(c, t) : ECH_OK;
 }
 

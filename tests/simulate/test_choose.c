@@ -176,6 +176,8 @@ TEST(test_shapes)
            slow, "even", 2, "auto");
     expect("parallel.pipeline=2 parallel.virtual_stages=2 parallel.schedule=zero-bubble-v", 2, even,
            slow, "[0, 1, 1, 1]", 2, "auto");
+    /* One stage holds nothing for a peer. */
+    expect("memory.offload_activations=peer", 4, even, fast, "even", 4, "auto");
 }
 
 /* A stage of a rank that sleeps gets fewer layers; even is [1, 2]. */
