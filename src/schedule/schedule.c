@@ -131,18 +131,25 @@ static void resolve_cadences(ech_config *config, int64_t span)
 }
 
 /* A span of one step cannot delay anything. all: greatest common divisor of the calendar's
- * numbers. */
-static ech_status check_delays(const ech_config *config, int64_t all)
+ * numbers; most: steps of a plan. */
+static ech_status check_delays(const ech_config *config, int64_t all, int64_t most)
 {
+    int64_t fits = ech_largest_divisor(all, most);
     if (!config->memory.offload_delayed_from || config->parallel.flush_every > 1) return ECH_OK;
-    if (all == 1)
+    if (most == 1)
+        return ech_config_complain(config, "training.global_batch_size",
+                                   "delayed updates need spans of two steps or more, and one step "
+                                   "fills a plan; use a larger training.micro_batch_size");
+    if (fits == 1)
         return ech_config_complain(config, "memory.offload_delayed_from",
                                    "delayed updates need spans of two steps or more, but this key, "
                                    "training.steps, validate_every, check_every and "
-                                   "checkpoint.every have no common divisor; use even numbers");
+                                   "checkpoint.every have no common divisor of at most %lld, the "
+                                   "steps that fit into a plan; use even numbers",
+                                   (long long)most);
     return ech_config_complain(config, "parallel.flush_every",
                                "delayed updates need spans of two steps or more; use %lld",
-                               (long long)(all ? all : 2));
+                               (long long)fits);
 }
 
 static ech_status resolve_flush(ech_config *config, const ech_layout *layout,
@@ -166,7 +173,7 @@ static ech_status resolve_flush(ech_config *config, const ech_layout *layout,
         return ech_config_complain(
             config, "parallel.flush_every", "%s make a list too long to plan; at most %lld",
             ECH_COUNT(config->parallel.flush_every, "step"), (long long)most);
-    ECH_TRY(check_delays(config, all));
+    ECH_TRY(check_delays(config, all, most));
     resolve_cadences(config, config->parallel.flush_every);
     const char *span =
         schedule->delayed_from ? "a span of delayed updates" : ech_protocol_span(layout);

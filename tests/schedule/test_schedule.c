@@ -125,6 +125,15 @@ TEST(test_delayed_cadence)
     refuse(shape, "parallel.flush_every = 1|spans of two steps or more|use 4");
     shape.more = DELAYED "7";
     refuse(shape, "memory.offload_delayed_from = 7|no common divisor|even numbers");
+    shape.micro_batches = 20000; /* three steps fit into a plan */
+    shape.more = DELAYED "8 parallel.flush_every=1";
+    refuse(shape, "parallel.flush_every = 1|spans of two steps or more|use 2");
+    shape.more = "memory.offload_optimizer=host training.steps=25 memory.offload_delayed_from=25";
+    refuse(shape, "memory.offload_delayed_from = 25|no common divisor of at most 3|even numbers");
+    shape.micro_batches = 60000;
+    shape.more = DELAYED "8";
+    refuse(shape, "training.global_batch_size = 60000|one step fills|training.micro_batch_size");
+    shape.micro_batches = 2;
     expect_turns("gpipe", DELAYED "8", 4);
     expect_turns("1f1b", DELAYED "24 checkpoint.every=6", 6);
     expect_turns("zero-bubble", DELAYED "4 training.check_every=2", 2);
