@@ -37,14 +37,33 @@ int ech_builder_plugged(const ech_builder *b, const echelon_layer *row, int x)
     return ech_layer_plugged(b->block, x, row, &sizes, weight);
 }
 
+/* Under sequence parallelism, each tensor rank has whole weights and a part of their gradients. */
+static bool compresses_parts(const ech_config *config, const echelon_layer *row,
+                             const echelon_sizes *sizes)
+{
+    echelon_layer_needs needs = ech_layer_plugged_needs(row, sizes);
+    bool parts = config->parallel.compression != ECH_COMPRESSION_NONE && !needs.sharded &&
+                 config->parallel.tensor > 1 && config->parallel.sequence != ECH_SEQUENCE_FALSE;
+    for (int i = 0; i < needs.weights && parts; i++)
+        if (ech_layer_plugged_shape(&needs, i).dims == 2) return true;
+    return false;
+}
+
 ech_status ech_decoder_check_plugged(const ech_config *config, const echelon_layer *row)
 {
     ECH_FREED_TEXT why = {0};
     for (int64_t layer = 0; row && layer < config->model.num_hidden_layers; layer++) {
         echelon_sizes sizes = sizes_of(config, layer);
-        if (ech_layer_plugged_fits(row, &sizes, (int)config->parallel.tensor, &why)) continue;
-        return ech_config_complain(config, "model.mapping", "the plugin's layer %s %s", row->name,
-                                   why.at);
+        if (!ech_layer_plugged_fits(row, &sizes, (int)config->parallel.tensor, &why))
+            return ech_config_complain(config, "model.mapping", "the plugin's layer %s %s",
+                                       row->name, why.at);
+        if (compresses_parts(config, row, &sizes))
+            return ech_config_complain(config, "parallel.compression",
+                                       "tensor ranks sum the gradients of the matrices of the "
+                                       "plugin's layer %s, and each rank would need a compression "
+                                       "error of its own; use parallel.sequence = false, or remove "
+                                       "this key",
+                                       row->name);
     }
     return ECH_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A layer and a loss that are wrong in one way each: -DBROKEN_name. y = w x, in fp64.
+ * A layer and a loss that are wrong in one way each: -DBROKEN_name. y = w x, in fp64. The layer
+ * `whole` is not wrong: its w is a matrix with one row.
  */
 #include <echelon_plugin.h>
 #include <math.h>
@@ -11,10 +12,15 @@ static void declare(const echelon_sizes *sizes, echelon_layer_needs *needs)
     needs->weight[0] = (echelon_weight){.name = "broken.weight",
 #ifdef BROKEN_axes
                                         .axes = "LENGTH",
+#elif defined BROKEN_whole
+                                        .axes = "OTHER MODEL",
+                                        .shape = {1, sizes->hidden_size},
 #else
                                         .axes = "MODEL",
 #endif
+#ifndef BROKEN_whole
                                         .shape = {sizes->hidden_size},
+#endif
                                         .initializer = ECHELON_INIT_ONE};
 #ifdef BROKEN_unsharded
     needs->sharded = 1;

@@ -73,6 +73,11 @@ refuse_layer 1 dweight verify "layer broken: the gradient of broken.weight is"
 refuse_layer 1 rows verify "layer broken: row 0 of y depends on row 1 of x"
 refuse_layer 2 axes plan "its axes are \"LENGTH\"; use one or two of MODEL, FFN and OTHER"
 refuse_layer 2 unsharded plan "it has no axis FFN, but the layer is sharded"
+refuse_layer 2 whole plan "compression = topk: .*gradients of the matrices of the plugin's layer" \
+    parallel.compression=topk parallel.tensor=2 parallel.sequence=true
+# shellcheck disable=SC2086 # words
+expect 0 "PASSED" "$echelon" verify run.yaml $broken training.plugins=./layer_whole.so \
+    parallel.compression=powersgd parallel.tensor=2
 refuse_layer 1 after_y train "broken accessed memory outside of its tensors" \
     parallel.device=walled log.directory=guarded
 expect_once 1 "the plugin's loss broken: its backward gives .* finite differences" "$echelon" \
