@@ -10,6 +10,9 @@
 #include "base/memory.h"
 #include "base/status.h"
 
+/* Characters with a backslash before them in a text of several paths. */
+static const char escaped[] = " \t\n\\'\"";
+
 static bool is_letter(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
@@ -40,8 +43,10 @@ static bool append_value(const char *name, const char *value, bool words, ech_te
         ech_text_append(why, "the value of %s has a $ in it: write the path out", name);
         return false;
     }
-    for (const char *at = value; *at; at++)
-        ech_text_append(out, "%s%c", words && strchr(" \t\n\\'\"", *at) ? "\\" : "", *at);
+    if (words)
+        ech_path_append_word(value, out);
+    else
+        ech_text_append(out, "%s", value);
     return true;
 }
 
@@ -127,12 +132,18 @@ ech_path_word ech_path_next_word(const char **at)
     char quote = **at == '\'' || **at == '"' ? *(*at)++ : '\0';
     ech_path_word w = {.text = ech_calloc(strlen(*at) + 1, 1), .quoted = quote != '\0'};
     for (size_t n = 0; **at != '\0' && (quote ? **at != quote : !is_blank(**at)); ++*at) {
-        if (**at == '\\' && (*at)[1] && strchr(" \t\n\\'\"", (*at)[1])) ++*at;
+        if (**at == '\\' && (*at)[1] && strchr(escaped, (*at)[1])) ++*at;
         w.text[n++] = **at;
     }
     w.open = quote && **at != quote;
     *at += quote && **at == quote;
     return w;
+}
+
+void ech_path_append_word(const char *word, ech_text *out)
+{
+    for (const char *at = word; *at; at++)
+        ech_text_append(out, "%s%c", strchr(escaped, *at) ? "\\" : "", *at);
 }
 
 void ech_path_append_typed(const char *word, ech_text *out)

@@ -27,6 +27,8 @@ void ech_path_word_free(ech_path_word *word);
 /* The next word; *at moves past it. One in quotes ends at the next such quote. A backslash before a
  * blank, a quote or a backslash makes it part of the word. */
 ech_path_word ech_path_next_word(const char **at);
+/* Appends a word, not in quotes, such that ech_path_next_word returns it. */
+void ech_path_append_word(const char *word, ech_text *out);
 /* Appends a word as it is typed into a shell: in single quotes if that would read anything else
  * into it. */
 void ech_path_append_typed(const char *word, ech_text *out);

@@ -230,19 +230,12 @@ static void print_key(const char *key, const char *value)
     printf(" %s", typed.at);
 }
 
-/* In data.train blanks divide sources. */
-static void append_source(const char *prefix, ech_text *out)
-{
-    for (const char *at = prefix; *at; at++)
-        ech_text_append(out, "%s%c", strchr(" \t\n\\'\"", *at) ? "\\" : "", *at);
-}
-
 static void print_source(const char *key, const char *prefix, const char *part)
 {
     int64_t weight; /* a number would be one */
     ECH_FREED_TEXT value = {0};
     if (ech_text_to_weight(prefix, strlen(prefix), &weight)) ech_text_append(&value, "./");
-    append_source(prefix, &value);
+    ech_path_append_word(prefix, &value); /* in data.train blanks divide sources */
     ech_text_append(&value, "%s", part);
     print_key(key, value.at);
 }
@@ -253,7 +246,7 @@ static ech_status print_samples_of(const data_arguments *in)
     ECH_FREED_TEXT prefix = {0}, source = {0}, text = {0};
     if (!in->length) return ECH_OK;
     ech_text_append(&prefix, "%s%s", in->import.out, in->import.valid > 0 ? "-train" : "");
-    append_source(prefix.at, &source);
+    ech_path_append_word(prefix.at, &source);
     ECH_TRY(ech_print_packings(source.at, in->length, &text));
     fputs(text.at, stdout);
     return ECH_OK;

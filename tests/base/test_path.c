@@ -89,3 +89,20 @@ TEST(test_several_paths)
     set_variables();
     assert_cases(cases, sizeof cases / sizeof *cases, true);
 }
+
+TEST(appended_words_are_read_back)
+{
+    static const char *const words[] = {"a", "a b", "it's", "\\\"\t\n ~", "'a b'", "a\\"};
+    ECH_FREED_TEXT text = {0};
+    for (int i = 0; i < 6; i++) {
+        ech_path_append_word(words[i], &text);
+        ech_text_append(&text, " ");
+    }
+    const char *at = text.at;
+    for (int i = 0; i < 6; i++) {
+        ech_path_word word = ech_path_next_word(&at);
+        assert_string_equal(word.text, words[i]);
+        ech_path_word_free(&word);
+    }
+    assert_string_equal(at, " ");
+}
