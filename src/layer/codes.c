@@ -101,6 +101,7 @@ void ech_block_encode_sparse(ech_block *block, int value)
                       ECH_I32);
     int spill = ech_node_out_code(block, node, ECH_KEPT_STORED, shape, type, ECH_U8);
     block->value.at[spill].role = ECH_ROLE_SPILL;
+    block->value.at[spill].name = block->value.at[value].name;
     ech_block_report(block, node, ECH_SPARSE_REPORT, block->value.at[value].name,
                      ECH_SPARSE_COUNTS);
     block->report.at[node->report].local = true;

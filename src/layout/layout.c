@@ -132,6 +132,28 @@ static ech_status check_value_bytes(const ech_config *config, const ech_model *m
         ECH_COUNT(config->data.sequence_length, "token"));
 }
 
+/* Sparse codes count a value's non-zeros in 32 bits. */
+static ech_status check_sparse_codes(const ech_config *config, const ech_model *model,
+                                     const ech_layout *layout)
+{
+    ech_extent extent = ech_layout_extent(layout, config, model);
+    for (size_t b = 0; b < model->block.n; b++)
+        for (size_t v = 0; v < model->block.at[b]->value.n; v++) {
+            const ech_block_value *value = &model->block.at[b]->value.at[v];
+            if (value->role != ECH_ROLE_SPILL) continue;
+            int64_t numbers = ech_shape_count(&value->shape, extent);
+            if (numbers <= INT32_MAX) continue;
+            return ech_config_complain(
+                config, "memory.encode",
+                "the value %s of block %s has %lld numbers in a micro-batch of %lld samples, and a "
+                "sparse code counts at most %d; use a smaller training.micro_batch_size, or "
+                "memory.encode = none",
+                value->name, model->block.at[b]->name, (long long)numbers,
+                (long long)layout->micro_batch, INT32_MAX);
+        }
+    return ECH_OK;
+}
+
 int64_t ech_layout_block_runs(const ech_layout *layout, const ech_config *config)
 {
     int64_t most = 0;
@@ -208,6 +230,7 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
         find_users(layout, model);
         status = check_value_bytes(config, model, layout);
     }
+    if (status == ECH_OK) status = check_sparse_codes(config, model, layout);
     if (status == ECH_OK) status = check_machines(config, layout);
     if (status == ECH_OK) status = check_runs(config, layout);
     if (status == ECH_OK) status = ech_layout_fill_delays(config, layout);
