@@ -242,6 +242,15 @@ TEST(test_tensor)
     release(&page);
 }
 
+/* Experts of several ranks are collectives, too. */
+TEST(test_experts)
+{
+    train("model.architecture=mixtral model.num_local_experts=4 parallel.expert=2 " TRACED, 2);
+    made page = report();
+    assert_says(page.html, "the run&#39;s own block times; collectives free</dd>");
+    release(&page);
+}
+
 /* Traces as if every block had taken what it costs and messages nothing: what is measured is what
  * is predicted. With unequal replicas both pictures have the numbers over all ranks. */
 TEST(test_as_predicted)

@@ -48,6 +48,17 @@ static ech_status read_recording(ech_report *report)
     return ECH_OK;
 }
 
+/* Whether steps have collectives; the run's own times have none of them. */
+static bool has_collectives(const ech_report *report)
+{
+    for (int rank = 0; rank < report->design.world; rank++) {
+        const ech_list *list = &report->outline[rank]->list[ECH_LIST_TRAIN];
+        for (size_t s = 0; s < list->step.n; s++)
+            if (list->step.at[s].lane == ECH_LANE_COLLECTIVE) return true;
+    }
+    return false;
+}
+
 /* With the run's own costs of blocks instead of a profile's. */
 static ech_status predict_again(ech_report *report)
 {
@@ -69,9 +80,8 @@ static ech_status predict(ech_report *report)
 {
     const ech_layout *layout = report->design.layout;
     if (!report->design.profile && report->recording.ranks) {
-        report->basis = layout->tensor * layout->context > 1
-                            ? "the run's own block times; collectives free"
-                            : "the run's own block times";
+        report->basis = has_collectives(report) ? "the run's own block times; collectives free"
+                                                : "the run's own block times";
         ECH_TRY(predict_again(report));
     } else {
         report->basis = report->design.profile ? report->config->parallel.profile
