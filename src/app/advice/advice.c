@@ -245,9 +245,11 @@ ech_status ech_advice_svg(const ech_advice *advice, ech_text *out)
     const char *names[POINTS];
     if (!(advice->options.mtbf_hours > 0))
         ECH_FAIL(ECH_EUSAGE, "goodput is not known: the plan was made without --mtbf");
+    int before = 0; /* points of fewer ranks; the first has one or more */
+    while (before < POINTS / 2 && f->ranks >> (before + 1) >= 1) before++;
     for (int p = 0; p < POINTS; p++) {
-        double ranks = f->ranks * pow(2, p - POINTS / 2);
-        names[p] = ech_count_text((int64_t)fmax(1, ranks), name[p]);
+        double ranks = floor(f->ranks * pow(2, p - before));
+        names[p] = ech_count_text((int64_t)ranks, name[p]);
         value[0][p] = goodput_of(f, ranks, false, true);
         value[1][p] = goodput_of(f, ranks, true, true);
         value[2][p] = goodput_of(f, ranks, true, false);
@@ -264,7 +266,7 @@ ech_status ech_advice_svg(const ech_advice *advice, ech_text *out)
                        .axis = "ranks",
                        .points = POINTS,
                        .point = names,
-                       .marked = POINTS / 2,
+                       .marked = before,
                        .n = 3,
                        .series = {{"no wait for repair", value[0]},
                                   {spares, value[1]},
