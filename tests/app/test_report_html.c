@@ -291,6 +291,14 @@ TEST(logarithmic_charts)
     assert_true(ten < one);
     assert_true(fabs((one - ten) - (level_of(out.at, "0.01") - level_of(out.at, "0.1"))) < 0.05);
     ech_text_free(&out);
+    const double narrow[] = {2.1, 3, 4.9}; /* less than a factor of ten: linear */
+    ech_report_chart few = {.title = "norm", .logarithmic = true};
+    for (int i = 0; i < 3; i++) add(&few.training, i, narrow[i]);
+    out = draw_chart(&few);
+    assert_true(fabs(level_of(out.at, "2") - level_of(out.at, "3") - level_of(out.at, "4") +
+                     level_of(out.at, "5")) < 0.05);
+    ech_text_free(&out);
+    free(few.training.at);
     add(&chart.training, 5, 0); /* has no logarithm */
     out = draw_chart(&chart);
     assert_true(fabs(level_of(out.at, "0") - level_of(out.at, "40") - level_of(out.at, "40") +

@@ -109,7 +109,7 @@ static chart_frame frame_of(const ech_report_chart *chart, int runs)
         widen(&frame, &chart[r].validation);
     }
     if (frame.low > frame.high) frame.low = frame.high = 0;
-    frame.logarithmic = chart->logarithmic && frame.low > 0;
+    frame.logarithmic = chart->logarithmic && frame.low > 0 && frame.high >= 10 * frame.low;
     if (frame.logarithmic) {
         frame.low = log10(frame.low);
         frame.high = log10(frame.high);
