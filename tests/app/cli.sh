@@ -488,6 +488,9 @@ expect 0 "^written to both.html" "$echelon" report runs/one runs/experts --out b
 [ "$(grep -c '<td>' both.html)" -gt 5 ] && [ "$(grep -c 'runs/experts: ' both.html)" -ge 3 ] ||
     complain "the page of two runs lacks the table or charts"
 expect 1 "no/where.html" "$echelon" report runs/one runs/experts --out no/where.html
+long=runs/$(printf 'long-%.0s' {1..12})
+ln -s experts "$long"1 && ln -s experts "$long"2
+expect 0 "^ +${long}1 +${long}2$" "$echelon" report "$long"1 "$long"2
 expect 2 "which run directory" "$echelon" report
 
 # The last step's status line stays as it is: what follows comes below it, and nothing after that.

@@ -167,10 +167,12 @@ TEST(text_is_escaped)
     free_facts(&page);
 }
 
-/* Two of three runs have values; the names and cells are a stranger's. */
+/* Two of three runs have values; the names and cells are a stranger's. Of a long name the end
+ * shows, before its values. */
 TEST(several_runs_share_charts)
 {
-    const char *const names[] = {"runs/a", "<b>", "runs/c"};
+    char deep[] = "/a/folder/in/a/folder/in/a/folder/in/a/folder/in/a/folder/\303\251t\303\251/a";
+    const char *const names[] = {deep, "<b>", "runs/c"};
     ech_report_chart loss[3] = {{.title = "loss"}, {.title = "loss"}, {.title = "loss"}};
     ech_report_table table = {0};
     ech_report_page page = {.title = "three", .table = &table, .runs = 3, .names = names};
@@ -184,7 +186,8 @@ TEST(several_runs_share_charts)
     assert_int_equal(markup_count(out.at, "<svg "), 1);
     assert_int_equal(markup_count(out.at, "class=\"ech-run\""), 2 + 2); /* lines, dots */
     assert_int_equal(markup_count(out.at, "<th>rate</th><td>1</td><td>&lt;2&gt;</td><td></td>"), 1);
-    assert_non_null(strstr(out.at, "runs/a: 2 at step 2<"));
+    assert_non_null(strstr(out.at, ">\342\200\246"));
+    assert_non_null(strstr(out.at, "/\303\251t\303\251/a: 2 at step 2<"));
     assert_non_null(strstr(out.at, "&lt;b&gt;: 5 at step 9"));
     assert_non_null(strstr(out.at, "validation 4.5 at step 9"));
     assert_non_null(strstr(out.at, "runs/c: no values"));

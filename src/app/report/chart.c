@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "app/report/html.h"
+#include "base/utf8.h"
 #include "draw/svg.h"
 
 /* ---- means ----
@@ -320,16 +321,31 @@ static void draw_legend(const char *words, const char *colour, ech_text *out)
     ech_svg_words(out, x, margin + 12, ECH_SVG_INK, words);
 }
 
+/* Where all of the name has no place, its end: names differ there. */
+static void append_name(const char *name, double room, ech_text *out)
+{
+    static const char ellipsis[] = "\xe2\x80\xa6";
+    bool fits = ech_svg_width(name, 12) <= room;
+    if (!fits) room -= ech_svg_width(ellipsis, 12);
+    while (*name && ech_svg_width(name, 12) > room) {
+        uint32_t code;
+        size_t length = ech_utf8_first(name, &code);
+        name += length > 0 ? length : 1;
+    }
+    ech_text_append(out, "%s%s", fits ? "" : ellipsis, name);
+}
+
 /* A row of words for each of several runs, after a dot in its colour. */
 static void draw_run_words(const ech_report_chart *chart, const char *name, int run, ech_text *out)
 {
     ECH_FREED_TEXT words = {0}, values = {0};
-    double y = margin + 31 + line * run;
+    double y = margin + 31 + line * run, room = width - 2 * margin - 14;
     append_words(chart, false, &values);
-    ech_text_append(&words, "%s: %s", name, values.at);
+    append_name(name, room - ech_svg_width(values.at, 12) - ech_svg_width(":  ", 12), &words);
+    ech_text_append(&words, ": %s", values.at);
     ECH_SVG(out, "<circle cx=\"@\" cy=\"@\" r=\"4\"", margin + 4, y - 4);
     ech_text_append(out, " fill=\"%s\"/>\n", ech_report_colour(run));
-    ech_svg_title(out, margin + 14, y, width - 2 * margin - 14, 12, words.at);
+    ech_svg_title(out, margin + 14, y, room, 12, words.at);
 }
 
 static void draw_words(const ech_report_chart *chart, const char *const *names, int runs,

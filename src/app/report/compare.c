@@ -55,23 +55,25 @@ static void compare_facts(comparison *c)
 
 /* ---- for the terminal ---- */
 
-enum { KEY_COLUMNS = 28, MOST_COLUMNS = 48 };
+enum { KEY_COLUMNS = 28 };
 
-static int width_of(const ech_report *report)
+/* Of a run's column: whole values, as runs may differ in the end of a value alone. */
+static int width_of(const comparison *c, int r)
 {
-    size_t width = strlen(report->directory);
-    for (size_t i = 0; i < report->page.facts.n; i++)
-        if (report->page.facts.at[i].value.n > width) width = report->page.facts.at[i].value.n;
-    return width < MOST_COLUMNS ? (int)width : MOST_COLUMNS;
+    size_t width = strlen(c->report[r].directory);
+    for (size_t k = 0; k < c->different.n; k++) {
+        size_t n = strlen(fact_of(&c->report[r], c->different.at[k]));
+        if (n > width) width = n;
+    }
+    return (int)width;
 }
 
 static void print_row(const comparison *c, const char *key, ech_text *out)
 {
     ech_text_append(out, "%-*s", KEY_COLUMNS, key);
     for (int r = 0; r < c->n; r++) {
-        const ech_report *report = &c->report[r];
-        const char *value = key[0] ? fact_of(report, key) : report->directory;
-        ech_text_append(out, "  %-*.*s", width_of(report), width_of(report), value);
+        const char *value = key[0] ? fact_of(&c->report[r], key) : c->report[r].directory;
+        ech_text_append(out, "  %-*s", width_of(c, r), value);
     }
     while (out->n && out->at[out->n - 1] == ' ') out->at[--out->n] = '\0';
     ech_text_append(out, "\n");
