@@ -109,7 +109,7 @@ static ech_row_part part_of(ech_bar_kind kind)
 {
     return kind < ECH_BAR_COLLECTIVE    ? ECH_ROW_WORK
            : kind == ECH_BAR_COLLECTIVE ? ECH_ROW_WAITS
-           : kind == ECH_BAR_REDUCTION  ? ECH_ROW_SUMS
+           : kind < ECH_BAR_HOST        ? ECH_ROW_SUMS
                                         : ECH_ROW_HOST;
 }
 
@@ -247,16 +247,18 @@ static void append_numbers(ech_panel *panel, const ech_rectangles *boxes, ech_te
     }
 }
 
-/* ---- strips: waits at the foot of the row, sums at its head, updates on the host below them
- * ---- */
+/* ---- strips: waits at the foot of the row, sums at its head, gathers in the lower half of that,
+ * updates on the host below them ---- */
 
-/* Of several bars the height shows their fraction of the time. */
+/* Of several bars the height shows the fraction of each kind. */
 static void append_part(const ech_panel *panel, const ech_rectangle *box, ech_bar_kind kind,
                         colour_layer *layer)
 {
-    double height = strip * panel->row_height * (box->bar ? 1 : box->fraction[kind]);
+    double full = strip * panel->row_height, most = kind == ECH_BAR_GATHER ? full / 2 : full;
+    double height = most * (box->bar ? 1 : box->fraction[kind]);
     double top = kind == ECH_BAR_COLLECTIVE ? panel->row_height - height
-                 : kind == ECH_BAR_HOST     ? strip * panel->row_height
+                 : kind == ECH_BAR_HOST     ? full
+                 : kind == ECH_BAR_GATHER   ? full - height
                                             : 0;
     if (box->bar && box->width >= narrow)
         append_box(panel, box, top, height, &layer->boxes);
@@ -268,7 +270,9 @@ static void append_strip(const ech_panel *panel, const ech_rectangles *boxes, ec
                          ech_text *out)
 {
     colour_layer layer = {0};
-    for (size_t i = 0; i < boxes->n; i++) append_part(panel, &boxes->at[i], kind, &layer);
+    for (size_t i = 0; i < boxes->n; i++)
+        if (!boxes->at[i].bar || boxes->at[i].bar->kind == kind)
+            append_part(panel, &boxes->at[i], kind, &layer);
     finish_layer(panel, ech_bar_kind_colour(kind), &layer, out);
 }
 
@@ -298,6 +302,7 @@ static void append_row(ech_panel *panel, const ech_timeline_row *row, double lef
     ech_text_append(out, "</g>\n");
     append_strip(panel, &boxes[ECH_ROW_WAITS], ECH_BAR_COLLECTIVE, out);
     append_strip(panel, &boxes[ECH_ROW_SUMS], ECH_BAR_REDUCTION, out);
+    append_strip(panel, &boxes[ECH_ROW_SUMS], ECH_BAR_GATHER, out);
     append_strip(panel, &boxes[ECH_ROW_HOST], ECH_BAR_HOST, out);
     ECH_SVG(out, "<g font-size=\"@\" text-anchor=\"middle\" pointer-events=\"none\">\n",
             panel->font_size);

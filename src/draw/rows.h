@@ -38,8 +38,8 @@ char *ech_panel_colour(ech_bar_kind kind, int chunk, int chunks, char *buffer);
 
 /* ---- boxes ---- */
 
-/* The bars of a row that are drawn together: F, B and W; waits for collectives; sums of the reduce
- * lane; updates on the host. */
+/* The bars of a row that are drawn together: F, B and W; waits for collectives; sums of gradients
+ * and gathers of weights; updates on the host. */
 typedef enum ech_row_part {
     ECH_ROW_WORK,
     ECH_ROW_WAITS,

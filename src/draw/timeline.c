@@ -191,7 +191,7 @@ void ech_timeline_add_list(ech_timeline *timeline, int rank, const ech_list *lis
                                 .end = end[s]};
         bool works = bar.end > bar.begin;
         if (bar.kind == ECH_BAR_WEIGHT) bar.weight = bar.end - bar.begin;
-        bool beside = bar.kind == ECH_BAR_REDUCTION || bar.kind == ECH_BAR_HOST;
+        bool beside = bar.kind > ECH_BAR_COLLECTIVE;
         if (beside && works) ECH_PUSH(timeline->bar, bar);
         if (step->lane == ECH_LANE_COLLECTIVE)
             timeline->collective += ranks_alike(timeline, rank) * (end[s] - begin[s]);

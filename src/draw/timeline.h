@@ -39,8 +39,8 @@ void ech_timeline_free(ech_timeline *timeline);
 /* Adds a rank's bars; begin[s] and end[s] are when step s of the list began and ended. On the
  * compute lane successive steps of one kind, model chunk and micro-batch are one bar (a W next to
  * its own B is part of B's bar). Each wait for a collective is a bar, within or before these. Each
- * sum of gradients on the reduce lane is a bar, and each update on the host. Ranks may come in any
- * order; call ech_timeline_finish after the last. */
+ * sum of gradients or gather of weights is a bar, and each update on the host. Ranks may come in
+ * any order; call ech_timeline_finish after the last. */
 void ech_timeline_add_list(ech_timeline *timeline, int rank, const ech_list *list,
                            const double *begin, const double *end);
 /* Sorts the bars and sets `end` (unless it is set), `bubble`, `waits` and `forward` from them.
@@ -75,10 +75,10 @@ int ech_timeline_name_row(const ech_timeline *timeline, const ech_timeline_row *
 
 /* Appends a text picture. A row is a rank, or successive ranks with the same bars; a column is one
  * forward (the shortest F, B or W). "F0.3" (chunk.micro) stands where a bar begins, "BW0.3" where B
- * and W alternate, "-" while it continues, "." for idle; waits, sums and updates on the host are
- * not shown. Rows longer than `width` characters continue below; after 48 lines they end with
- * "...". Ranks beyond `most_rows` are omitted, and a line says so. The last line has the duration
- * of a column, of the whole timeline, and the bubble. */
+ * and W alternate, "-" while it continues, "." for idle; waits, sums, gathers and updates on the
+ * host are not shown. Rows longer than `width` characters continue below; after 48 lines they end
+ * with "...". Ranks beyond `most_rows` are omitted, and a line says so. The last line has the
+ * duration of a column, of the whole timeline, and the bubble. */
 void ech_timeline_text(const ech_timeline *timeline, int width, int most_rows, ech_text *out);
 
 /* The most rows of a picture. Ranks that do the same are one row; where more rows remain, the

@@ -157,16 +157,21 @@ TEST(waits_are_a_strip)
     ech_timeline_free(&timeline);
 }
 
-/* A strip at the head of the row; and a backward whose lower part is W, as high as its share. */
+/* A strip at the head of the row, with gathers in its lower half, over sums; and a backward whose
+ * lower part is W, as high as its share. */
 TEST(sums_and_weights_are_parts_of_rows)
 {
     ech_timeline timeline = {.ranks = 1, .chunks = 1};
     ECH_PUSH(timeline.bar, (ech_timeline_bar){0, ECH_BAR_BACKWARD, 0, 0, 0, 8, 2});
+    add(&timeline, 0, ECH_BAR_GATHER, -1, 4, 6);
     add(&timeline, 0, ECH_BAR_REDUCTION, -1, 4, 8);
     ech_timeline_finish(&timeline);
     ech_text out = draw(&timeline, "parts");
     const char *sum = strstr(out.at, "<g fill=\"#d55e00\">"), *weight;
-    double x, y, width, height;
+    const char *gather = strstr(out.at, "<g fill=\"#7d6bb0\">");
+    assert_int_equal(markup_count(out.at, "<title>sums of gradients under way: 4 block"), 1);
+    assert_int_equal(markup_count(out.at, "<title>gathers of weights under way: 2 block"), 1);
+    double x, y, width, height, from, gathers, half;
     assert_non_null(sum);
     assert_int_equal(sscanf(sum,
                             "<g fill=\"#d55e00\">\n<rect x=\"%lf\" width=\"%lf\" height=\"%lf\"",
@@ -174,6 +179,15 @@ TEST(sums_and_weights_are_parts_of_rows)
                      3); /* y 0 is left out */
     assert_near(x, width, 0.011);
     assert_true(height > 2 && height < 10);
+    assert_true(gather && sum < gather);
+    assert_int_equal(sscanf(gather,
+                            "<g fill=\"#7d6bb0\">\n<rect x=\"%lf\" y=\"%lf\" width=\"%lf\" "
+                            "height=\"%lf\"",
+                            &from, &y, &gathers, &half),
+                     4);
+    assert_near(from + gathers, 1.5 * x, 0.011);
+    assert_near(y, height / 2, 0.011);
+    assert_near(half, height / 2, 0.011);
     weight = strstr(out.at, "<path fill=\"#f0e442\" stroke=\"none\" d=\"M0 ");
     assert_non_null(weight);
     assert_int_equal(sscanf(strchr(weight, 'M'), "M0 %lfh%lfv%lf", &y, &width, &height), 3);

@@ -63,8 +63,8 @@ function timelineOf(plan, view) {
     return chunks > 1 && 'FBW'.includes(bar.kind) ? paler(box.colour, 0.55 * bar.chunk / chunks)
                                                   : box.colour;
   }
-  /* Waits are drawn over the work that they are part of, and sums under it. Bars of less than a
-   * pixel colour it by their share of it. */
+  /* Waits are drawn over the work that they are part of, and sums and gathers under it. Bars of
+   * less than a pixel colour it by their share of it. */
   function drawBars(context, bars, top, width, kinds, inset, high) {
     for (const bar of bars) {
       if (!kinds.includes(bar.kind) || bar.end < shown.from || bar.begin > shown.to) continue;
@@ -100,6 +100,7 @@ function timelineOf(plan, view) {
       drawBars(context, row.bars, top, width, 'FBWRU-', 0, timelineRow);
       drawBars(context, row.bars, top, width, 'C', timelineRow * 0.55, timelineRow * 0.45);
       drawBars(context, row.bars, top, width, 'SH', timelineRow - 4, 4);
+      drawBars(context, row.bars, top, width, 'G', timelineRow - 2, 2);
     });
     drawAxis(context, width, rows.length * (timelineRow + timelineGap), faint);
     const step = view.step >= 0 && plan.plans[view.plan].train &&
