@@ -46,11 +46,17 @@ const big = (value, unit) => scaled(value, ['', 'k', 'M', 'G', 'T', 'P', 'E'].ma
 const count = value => value.toLocaleString('en-US');
 const plural = (n, noun) => count(n) + ' ' + noun + (n === 1 ? '' : 's');
 const percent = value => digits(100 * value, Math.abs(value) < 0.1 ? 2 : 3) + ' %';
-function time(seconds, unit) {
-  if (unit && unit !== 'seconds') return digits(seconds, 4) + ' ' + unit;
-  if (seconds >= 1 || seconds === 0) return digits(seconds, 4) + ' s';
-  return seconds >= 1e-3 ? digits(seconds * 1e3, 4) + ' ms' : digits(seconds * 1e6, 4) + ' \u00b5s';
+/* The unit for times up to `most`: its size in the data's unit, and its name. */
+function unitOf(most, unit) {
+  if (unit && unit !== 'seconds') return {scale: 1, name: unit};
+  if (most >= 1 || most === 0) return {scale: 1, name: 's'};
+  return most >= 1e-3 ? {scale: 1e-3, name: 'ms'} : {scale: 1e-6, name: '\u00b5s'};
 }
+function time(seconds, unit) {
+  const {scale, name} = unitOf(seconds, unit);
+  return digits(seconds / scale, 4) + ' ' + name;
+}
+const spanText = ({begin, end}, unit) => `from ${time(begin, unit)}, for ${time(end - begin, unit)}`;
 const section = (title, note, ...content) => el('section', {}, el('h2', {}, title),
   note ? el('p', {class: 'note'}, note) : null, el('div', {class: 'card'}, ...content));
 const legend = entries => el('div', {class: 'legend'}, entries.map(([colour, text]) =>
@@ -257,9 +263,10 @@ function meshOf(plan, view) {
 /* ---- memory ---- */
 
 function memoryOf(plan, view) {
-  const limit = plan.device_limit_bytes, most = Math.max(mostMemory(plan), limit || 0);
+  const limit = plan.device_limit_bytes, arena = mostMemory(plan);
+  const near = limit && limit < 4 * arena, most = near ? Math.max(limit, arena) : arena;
   const order = Object.keys(memoryColours), all = plan.plans.length;
-  const fullest = plan.plans.findIndex(row => row.memory.arena_bytes === mostMemory(plan));
+  const fullest = plan.plans.findIndex(row => row.memory.arena_bytes === arena);
   const shown = [...Array(all).keys()].filter(c => all <= 16 || c < 14 || c === fullest ||
                                                   c === all - 1);
   const kinds = order.filter(kind => plan.plans.some(row => row.memory.fullest_bytes[kind] > 0));
@@ -272,8 +279,8 @@ function memoryOf(plan, view) {
             title: `${kind}: ${bytes(used[kind])}`,
             style: {width: 100 * used[kind] / memory.arena_bytes + '%', height: '22px',
                     background: memoryColours[kind]}}))),
-        limit ? el('div', {class: 'limit', title: `limit: ${bytes(limit)}`,
-                           style: {left: `calc(${100 * limit / most}% - 2px)`}}) : null),
+        near ? el('div', {class: 'limit', title: `limit: ${bytes(limit)}`,
+                          style: {left: `calc(${100 * limit / most}% - 2px)`}}) : null),
       el('span', {class: limit && memory.arena_bytes > limit ? 'bad' : ''},
          bytes(memory.arena_bytes))];
   });
@@ -284,7 +291,8 @@ function memoryOf(plan, view) {
             count(memory.arena_bytes), count(memory.host.arena_bytes)];
   });
   return section('Memory', 'The device arena of each class of ranks in its fullest moment, by ' +
-    'what fills it' + (limit ? `; the line is the limit, ${bytes(limit)}.` : '.') +
+    'what fills it' + (near ? `; the line is the limit, ${bytes(limit)}.`
+      : limit ? `; the limit, ${bytes(limit)}, is beyond the scale.` : '.') +
     (shown.length < all ? ` ${shown.length} of ${all} classes are shown.` : ''),
     el('div', {class: 'memory'}, rows), legend(kinds.map(kind => [memoryColours[kind], kind])),
     el('details', {}, el('summary', {}, 'in bytes'),

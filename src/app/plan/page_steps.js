@@ -113,11 +113,15 @@ function timelineOf(plan, view) {
   }
   function drawAxis(context, width, top, faint) {
     const span = shown.to - shown.from, step = tick(span, (width - labels()) / 90);
+    const {scale, name} = unitOf(shown.to, unit), left = width - context.measureText(name).width;
+    const decimals = Math.max(0, -Math.floor(Math.log10(step / scale) + 1e-9));
     context.fillStyle = faint;
+    context.fillText(name, left, top + 12);
     for (let k = Math.ceil(shown.from / step); k * step <= shown.to; k++) {
       const at = x(k * step, width);
       context.fillRect(at, top, 1, 5);
-      if (at < width - 30) context.fillText(time(k * step, unit), at + 3, top + 12);
+      const text = (k * step / scale).toFixed(decimals);
+      if (at + context.measureText(text).width < left - 9) context.fillText(text, at + 3, top + 12);
     }
   }
 
@@ -162,7 +166,7 @@ function timelineOf(plan, view) {
       (found.bar.kind === 'B' && found.bar.weight > 0 ? ' and weights' : '') +
       (found.bar.micro >= 0 ? `, micro-batch ${found.bar.micro}` : '') +
       (chunks > 1 ? `, model chunk ${found.bar.chunk}` : '') +
-      `: ${time(found.bar.begin, unit)} to ${time(found.bar.end, unit)}` : '';
+      `: ${spanText(found.bar, unit)}` : '';
   }
   function up(event) {
     pointers.delete(event.pointerId);
@@ -313,7 +317,7 @@ function stepsOf(plan, view) {
     if (!step) return;
     const facts = [`lane ${step.lane}`];
     if (step.begin !== undefined)
-      facts.push(`${time(step.begin, unit)} to ${time(step.end, unit)}`);
+      facts.push(spanText(step, unit));
     if (step.live_bytes !== undefined) facts.push(`${bytes(step.live_bytes)} live on the device`);
     const waits = step.after.map(a => el('button', {onclick: () => go(a), title: steps()[a].step},
                                          a));
