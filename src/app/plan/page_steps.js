@@ -42,6 +42,8 @@ function timelineOf(plan, view) {
   const {rows, left} = timelineRows(plan), unit = plan.simulation.unit;
   const boxes = new Map(plan.simulation.boxes.map(box => [box.kind, box]));
   const end = Math.max(...rows.flatMap(row => row.bars.slice(-1).map(bar => bar.end)), 1e-12);
+  /* The rank whose times the list of a class has. */
+  const timedRank = c => plan.ranks[plan.plans[c].rank].simulated_as;
   const total = plan.simulation.step_time * plan.simulation.turns || end;
   const shown = {from: 0, to: total}, chunks = plan.grid.chunks;
   const labels = () => canvas.clientWidth > 600 ? 120 : 46;
@@ -107,9 +109,9 @@ function timelineOf(plan, view) {
       plan.plans[view.plan].train[view.step];
     if (!step || step.begin === undefined) return;
     context.fillStyle = css('--bad');
-    const at = x(step.begin, width);
-    if (at >= labels() && at <= width)
-      context.fillRect(at - 1, 0, 2, rows.length * (timelineRow + timelineGap));
+    const at = x(step.begin, width), row = rows.findIndex(one => one.rank === timedRank(view.plan));
+    if (at >= labels() && at <= width && row >= 0)
+      context.fillRect(at - 1, row * (timelineRow + timelineGap), 2, timelineRow);
   }
   function drawAxis(context, width, top, faint) {
     const span = shown.to - shown.from, step = tick(span, (width - labels()) / 90);
@@ -168,6 +170,14 @@ function timelineOf(plan, view) {
       (chunks > 1 ? `, model chunk ${found.bar.chunk}` : '') +
       `: ${spanText(found.bar, unit)}` : '';
   }
+  /* The same place of the same box of the rank whose times the list of class c has. */
+  function timeInList(c, {row, bar, at}) {
+    const alike = one => ['kind', 'chunk', 'micro'].every(key => one[key] === bar[key]);
+    const nth = row.bars.filter(alike).indexOf(bar);
+    const twin = plan.simulation.timeline.filter(one => one.rank === timedRank(c) &&
+                                                        alike(one))[nth] || bar;
+    return twin.begin + (at - bar.begin) / (bar.end - bar.begin) * (twin.end - twin.begin);
+  }
   function up(event) {
     pointers.delete(event.pointerId);
     if (moved > 4) return;
@@ -175,7 +185,7 @@ function timelineOf(plan, view) {
     if (!found) return;
     const c = plan.ranks[found.row.rank].plan, train = plan.plans[c].train;
     const step = train && found.bar ? train.findIndex(one => one.lane === 'compute' &&
-      one.end > found.at) : undefined;
+      one.end > timeInList(c, found)) : undefined;
     view.choose({rank: found.row.rank, plan: c, step: step === undefined ? view.step : step});
   }
   function wheel(event) {
