@@ -46,6 +46,7 @@ function timelineOf(plan, view) {
   const timedRank = c => plan.ranks[plan.plans[c].rank].simulated_as;
   const total = plan.simulation.step_time * plan.simulation.turns || end;
   const shown = {from: 0, to: total}, chunks = plan.grid.chunks;
+  const pieces = plan.grid.sequence_chunks || 1; // of a micro-batch, each with its own number
   const labels = () => canvas.clientWidth > 600 ? 120 : 46;
   const x = (at, width) => labels() + (at - shown.from) / (shown.to - shown.from) *
                                      (width - labels());
@@ -166,7 +167,8 @@ function timelineOf(plan, view) {
     const found = barAt(event);
     canvas.title = found && found.bar ? `${boxes.get(found.bar.kind).meaning}` +
       (found.bar.kind === 'B' && found.bar.weight > 0 ? ' and weights' : '') +
-      (found.bar.micro >= 0 ? `, micro-batch ${found.bar.micro}` : '') +
+      (found.bar.micro >= 0 ? `, micro-batch ${Math.floor(found.bar.micro / pieces)}` : '') +
+      (found.bar.micro >= 0 && pieces > 1 ? `, sequence chunk ${found.bar.micro % pieces}` : '') +
       (chunks > 1 ? `, model chunk ${found.bar.chunk}` : '') +
       `: ${spanText(found.bar, unit)}` : '';
   }
@@ -223,7 +225,8 @@ function timelineOf(plan, view) {
       el('button', {onclick: () => zoom(2, middle())}, 'Zoom out'),
       el('button', {onclick: () => show(0, total)}, 'Whole step')),
     canvas, legend([...plan.simulation.boxes.filter(box => used.has(box.kind)).map(box =>
-      [box.colour, `${box.kind}: ${box.meaning}`]), ['var(--idle)', 'idle']]));
+      [box.colour, `${box.kind}: ${box.meaning}`]), ['var(--idle)', 'idle'],
+      ['transparent', `numbers: ${pieces > 1 ? 'sequence chunks' : 'micro-batches'}`]]));
 }
 
 /* ---- steps ---- */
