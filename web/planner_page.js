@@ -27,8 +27,9 @@ const exports = [
   ['Arguments for the other system', 'layout.args', state => state.emitted],
   ['JSON of the plan', 'plan.json', state => state.json],
   ['JSON of the search', 'search.json', state => state.searchJson]];
+/* fixed: the fields' values before the last search; chosen: those that a layout of it has set. */
 const state = {id: 0, worker: null, best: null, runFile: '', json: '', searchJson: '',
-               emitted: '', search: null};
+               emitted: '', search: null, fixed: {}, chosen: {}};
 
 /* ---- the form ---- */
 
@@ -66,8 +67,12 @@ function chooseCluster() {
 }
 function clearLayout() {
   for (const [key] of degrees) byId(key).value = '';
-  state.best = null;
-  state.search = null;
+  state.chosen = {};
+  forget();
+}
+/* Results of another model, cluster or batch are not compared with later ones. */
+function forget() {
+  state.best = state.search = null;
   state.searchJson = '';
 }
 /* 300B, 1.5T. */
@@ -160,15 +165,29 @@ function answer(message) {
 
 /* ---- results ---- */
 
+/* What a layout of the search before has set is open again. */
+function search() {
+  for (const [key] of degrees) {
+    if (byId(key).value === state.chosen[key]) byId(key).value = state.fixed[key];
+    state.fixed[key] = byId(key).value;
+  }
+  state.chosen = {};
+  ask('search');
+}
 function showSearch(message) {
+  state.best = null;
   state.searchJson = message.json;
   state.search = JSON.parse(message.json);
   chooseCandidate(state.search.candidates[0]);
 }
 /* Sets the fields to the layout's values and plans it. */
 function chooseCandidate(candidate) {
-  for (const [key] of degrees) if (candidate.keys[key]) byId(key).value = candidate.keys[key];
-  byId('parallel.data').value = '';
+  const keys = {...candidate.keys, 'parallel.data': ''};
+  for (const [key] of degrees) {
+    if (!(key in keys)) continue;
+    byId(key).value = keys[key];
+    state.chosen[key] = byId(key).value;
+  }
   ask('plan');
 }
 function verdictOf(plan) {
@@ -247,7 +266,7 @@ byId('system').addEventListener('change', () => ask('plan'));
 byId('config').addEventListener('input', () => { byId('model').value = ''; });
 byId('cluster-text').addEventListener('input', () => { byId('cluster').value = ''; });
 byId('form').addEventListener('submit', event => { event.preventDefault(); ask('plan'); });
-byId('search').addEventListener('click', () => ask('search'));
+byId('search').addEventListener('click', search);
 byId('clear').addEventListener('click', () => { clearLayout(); ask('plan'); });
 byId('cancel').addEventListener('click', stop);
 document.addEventListener('dragover', event => {
