@@ -46,7 +46,10 @@ function fillForm() {
       ? el('select', {id: key}, el('option', {value: ''}, 'default'),
            choices.map(choice => el('option', {}, choice)))
       : el('input', {id: key, type: 'number', min: '1'});
-    field.addEventListener('change', () => ask('plan'));
+    field.addEventListener('change', () => {
+      if (key === 'training.global_batch_size') forget();
+      ask('plan');
+    });
     byId('degrees').append(el('label', {title: key}, label, field));
   }
 }
@@ -263,8 +266,9 @@ byId('model').addEventListener('change', () => { chooseModel(); ask('plan'); });
 byId('cluster').addEventListener('change', () => { chooseCluster(); clearLayout(); ask('plan'); });
 byId('ranks').addEventListener('change', () => { clearLayout(); ask('plan'); });
 byId('system').addEventListener('change', () => ask('plan'));
-byId('config').addEventListener('input', () => { byId('model').value = ''; });
-byId('cluster-text').addEventListener('input', () => { byId('cluster').value = ''; });
+byId('config').addEventListener('input', () => { byId('model').value = ''; forget(); });
+byId('cluster-text').addEventListener('input', () => { byId('cluster').value = ''; forget(); });
+byId('words').addEventListener('input', forget);
 byId('form').addEventListener('submit', event => { event.preventDefault(); ask('plan'); });
 byId('search').addEventListener('click', search);
 byId('clear').addEventListener('click', () => { clearLayout(); ask('plan'); });

@@ -460,6 +460,23 @@ class Browser(unittest.TestCase):
         self.settle()
         self.assertIn("Compared with the fastest layout", self.results())
         self.keep("desktop-search")
+        # A second search is as wide: what a layout has set is open, and what was typed is not.
+        layouts = "return JSON.stringify(state.search.candidates.map(one => one.keys))"
+        found, shown = self.driver.run(layouts), self.driver.run("return state.json")
+        self.click("Search for the fastest layouts")
+        self.settle()
+        self.settle()
+        self.assertEqual(self.driver.run(layouts), found)
+        self.assertNotEqual(self.driver.run("return state.json"), shown)
+        self.assertEqual(self.driver.run("return byId('parallel.pipeline').value"), "1")
+        self.assertNotIn("Compared with", self.results())
+        # Another model is compared with no layout of this one.
+        self.set("config", json.dumps(models()["Llama 3 8B"]["config"]))
+        self.click("Plan")
+        self.settle()
+        self.assertIn("llama, 8.03B parameters", self.results())
+        self.assertNotIn("Compared with", self.results())
+        self.assertNotIn("planned and simulated", self.results())
 
     def test_hostile_config_runs_no_script(self):
         self.open()
