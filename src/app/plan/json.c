@@ -222,6 +222,25 @@ static json_t *boxes_json(void)
     return boxes;
 }
 
+/* The boxes of the simulated ranks, by columns: there may be a million. */
+static json_t *timeline_json(const ech_timeline *timeline)
+{
+    json_t *rank = json_array(), *kind = json_array(), *chunk = json_array(), *micro = json_array(),
+           *begin = json_array(), *end = json_array(), *weight = json_array();
+    for (size_t i = 0; i < timeline->bar.n; i++) {
+        const ech_timeline_bar *bar = &timeline->bar.at[i];
+        json_array_append_new(rank, json_integer(bar->rank));
+        json_array_append_new(kind, json_integer(bar->kind));
+        json_array_append_new(chunk, json_integer(bar->chunk));
+        json_array_append_new(micro, json_integer(bar->micro));
+        json_array_append_new(begin, json_real(bar->begin));
+        json_array_append_new(end, json_real(bar->end));
+        json_array_append_new(weight, json_real(bar->weight));
+    }
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "rank", rank, "kind", kind, "chunk",
+                     chunk, "micro", micro, "begin", begin, "end", end, "weight", weight);
+}
+
 /* The train list in virtual time. */
 static json_t *simulation_json(const ech_plan_report *report)
 {
@@ -229,8 +248,7 @@ static json_t *simulation_json(const ech_plan_report *report)
     const ech_timeline *timeline = &report->timeline;
     const ech_layout *layout = report->design->layout;
     int turns = report->design->schedule->turns;
-    json_t *links = json_array(), *flight = json_array(), *busy = json_array(),
-           *bars = json_array();
+    json_t *links = json_array(), *flight = json_array(), *busy = json_array();
     for (size_t i = 0; i < simulation->link.n; i++) {
         const ech_link_use *link = &simulation->link.at[i];
         json_array_append_new(links, json_pack("{s:i, s:i, s:I, s:I}", "from", link->from, "to",
@@ -244,23 +262,16 @@ static json_t *simulation_json(const ech_plan_report *report)
         json_array_append_new(busy, json_real(simulation->busy[i]));
         json_array_append_new(waits, waits_json(simulation->waits[i], turns));
     }
-    for (size_t i = 0; i < timeline->bar.n; i++) {
-        const ech_timeline_bar *bar = &timeline->bar.at[i];
-        json_array_append_new(bars, json_pack("{s:i, s:s, s:i, s:i, s:f, s:f, s:f}", "rank",
-                                              bar->rank, "kind", ech_bar_kind_text(bar->kind),
-                                              "chunk", bar->chunk, "micro", bar->micro, "begin",
-                                              bar->begin, "end", bar->end, "weight", bar->weight));
-    }
     double collectives = timeline->collective / timeline->ranks;
     bool others = report->design->profile && report->design->profile->busy;
-    return json_pack("{s:s, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o}",
-                     "unit", simulation->seconds ? "seconds" : "block forwards", "busy_profile",
-                     others, "turns", turns, "step_time", simulation->end / turns, "meeting_time",
-                     report->list_time[ECH_LIST_SYNC], "mixing_time",
-                     report->list_time[ECH_LIST_GOSSIP], "bubble", simulation->bubble,
-                     "collective_time", collectives / turns, "collective_wait",
-                     timeline->waits * timeline->end / turns, "waits", waits, "busy", busy,
-                     "in_flight", flight, "links", links, "timeline", bars, "boxes", boxes_json());
+    return json_pack(
+        "{s:s, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o}", "unit",
+        simulation->seconds ? "seconds" : "block forwards", "busy_profile", others, "turns", turns,
+        "step_time", simulation->end / turns, "meeting_time", report->list_time[ECH_LIST_SYNC],
+        "mixing_time", report->list_time[ECH_LIST_GOSSIP], "bubble", simulation->bubble,
+        "collective_time", collectives / turns, "collective_wait",
+        timeline->waits * timeline->end / turns, "waits", waits, "busy", busy, "in_flight", flight,
+        "links", links, "timeline", timeline_json(timeline), "boxes", boxes_json());
 }
 
 static json_t *messages_json(const ech_flow *flow)

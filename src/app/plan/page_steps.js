@@ -14,10 +14,17 @@ function paler(colour, white) {
   return `rgb(${part(1)} ${part(3)} ${part(5)})`;
 }
 
+/* An object for each bar of the timeline's columns. */
+function timelineBars({timeline, boxes}) {
+  return timeline.rank.map((rank, i) => ({rank, kind: boxes[timeline.kind[i]].kind,
+    chunk: timeline.chunk[i], micro: timeline.micro[i], begin: timeline.begin[i],
+    end: timeline.end[i], weight: timeline.weight[i]}));
+}
+
 /* The bars by rank, in the order of ranks; of many ranks evenly spaced ones. */
-function timelineRows(plan) {
+function timelineRows(plan, bars) {
   const byRank = new Map();
-  for (const bar of plan.simulation.timeline) {
+  for (const bar of bars) {
     if (!byRank.has(bar.rank)) byRank.set(bar.rank, []);
     byRank.get(bar.rank).push(bar);
   }
@@ -39,7 +46,8 @@ function tick(span, most) {
 }
 
 function timelineOf(plan, view) {
-  const {rows, left} = timelineRows(plan), unit = plan.simulation.unit;
+  const bars = timelineBars(plan.simulation), {rows, left} = timelineRows(plan, bars);
+  const unit = plan.simulation.unit;
   const boxes = new Map(plan.simulation.boxes.map(box => [box.kind, box]));
   const end = Math.max(...rows.flatMap(row => row.bars.slice(-1).map(bar => bar.end)), 1e-12);
   /* The rank whose times the list of a class has. */
@@ -176,8 +184,7 @@ function timelineOf(plan, view) {
   function timeInList(c, {row, bar, at}) {
     const alike = one => ['kind', 'chunk', 'micro'].every(key => one[key] === bar[key]);
     const nth = row.bars.filter(alike).indexOf(bar);
-    const twin = plan.simulation.timeline.filter(one => one.rank === timedRank(c) &&
-                                                        alike(one))[nth] || bar;
+    const twin = bars.filter(one => one.rank === timedRank(c) && alike(one))[nth] || bar;
     return twin.begin + (at - bar.begin) / (bar.end - bar.begin) * (twin.end - twin.begin);
   }
   function up(event) {
@@ -214,8 +221,8 @@ function timelineOf(plan, view) {
     const span = shown.to - shown.from;
     if (at < shown.from || at > shown.to) show(at - span / 2, span);
   };
-  const used = new Set(plan.simulation.timeline.map(bar => bar.kind));
-  if (plan.simulation.timeline.some(bar => bar.weight > 0)) used.add('W');
+  const used = new Set(bars.map(bar => bar.kind));
+  if (bars.some(bar => bar.weight > 0)) used.add('W');
   return section('Who computes what, when', 'The simulated training step; a row is the first rank ' +
     'of those that do the same. Drag to move; zoom by the buttons, two fingers, or Ctrl and the ' +
     'wheel. Choose a box to see its steps below.' +
