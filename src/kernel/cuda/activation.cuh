@@ -60,8 +60,9 @@ struct ech_gelu {
 struct ech_gelu_gradient {
     __device__ wide operator()(wide d, wide v) const
     {
-        wide rest, s = ech_sigmoid(ech_gelu_angle(v), &rest);
-        return d * (s + v * s * rest * ECH_SQRT_8_OVER_PI * (1 + 3 * ECH_CUBIC * v * v));
+        wide rest, s = ech_sigmoid(ech_gelu_angle(v), &rest), slope = s * rest;
+        if (slope == 0) return d * s; /* far out, where the square overflows */
+        return d * (s + v * slope * ECH_SQRT_8_OVER_PI * (1 + 3 * ECH_CUBIC * v * v));
     }
 };
 
