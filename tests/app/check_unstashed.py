@@ -60,7 +60,9 @@ def replay(model, layers_of, stashing):
 
 def apart(ours, theirs):
     assert set(ours) == set(theirs), set(ours) ^ set(theirs)
-    return max(float((ours[name] - x).abs().max() / x.abs().max()) for name, x in theirs.items())
+    far = [float((ours[name] - x).abs().max() / x.abs().max()) for name, x in theirs.items()]
+    assert all(x == x for x in far), "a weight is NaN"
+    return max(far)
 
 
 def check(echelon, root, family, options, layers_of):

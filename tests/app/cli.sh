@@ -71,7 +71,7 @@ expect 0 "default 0; may change on resume" "$echelon" help key parallel.zero
 expect 2 "no key parallel.zeor; did you mean parallel.zero" "$echelon" help key parallel.zeor
 expect 2 "takes one key" "$echelon" help key
 expect 0 "memory.sequence_chunks above 1, with parallel.context above 1:" "$echelon" help together
-expect 0 "| 1 | all-reduce data parallelism |" "$echelon" help techniques
+expect 0 "\| 1 \| all-reduce data parallelism \|" "$echelon" help techniques
 expect 0 "echelon [0-9]+\.[0-9]+\.[0-9]+" "$echelon" --version
 expect 0 "MPI: +[A-Z]" "$echelon" --version
 expect 0 "kernels: " "$echelon" --version
@@ -121,7 +121,7 @@ expect 0 "next: echelon train RUN.yaml 'data.train=d/two.{4}words'" "$echelon" d
 expect 0 "next: echelon train RUN.yaml data.train=./2023$" "$echelon" data text.txt 2023
 expect 0 "" "$echelon" data text.txt 2024
 expect 0 "" env HOME="$PWD/d" DATA=home "$echelon" data '~/../text.txt' '~/${DATA}'
-[ -f d/home.bin ]
+[ -f d/home.bin ] || complain "no d/home.bin: ~ and variables are not what they stand for"
 expect 2 "s3:// is no path on this machine" "$echelon" data text.txt s3://bucket/x
 expect 2 "write .{NAME} for the value" "$echelon" data text.txt 'd/$x'
 expect 2 "where to" "$echelon" convert d ""
@@ -355,7 +355,7 @@ for file in run.yaml metrics.jsonl checkpoints/step-00000006/manifest.json; do
     [ -s "runs/one/$file" ] || complain "no runs/one/$file"
 done
 [ "$(grep -c '"loss"' runs/one/metrics.jsonl)" = 6 ] || complain "metrics.jsonl has not 6 steps"
-expect 0 "all 6 steps were done already|step" "$echelon" train run.yaml
+expect 0 "all 6 steps were done already" "$echelon" train run.yaml
 expect 0 "step +8/8 " "$echelon" train run.yaml training.steps=8
 [ "$(grep -c '"loss"' runs/one/metrics.jsonl)" = 8 ] || complain "metrics.jsonl has not 8 steps"
 expect 2 "model.hidden_size" "$echelon" train run.yaml model.hidden_size=32
@@ -369,7 +369,7 @@ expect 0 "layout +2 ranks .local.: 2 replicas$" "$echelon" verify run.yaml --ran
 expect 3 "ILL-CONDITIONED  with a unit above 1e-09" "$echelon" verify run.yaml --ranks 2 \
     --steps 10 \
     optimizer.learning_rate=10
-if "$echelon" --version | grep -q 'MPI:.*(/'; then
+if "$echelon" --version | grep -q '^MPI: *Open MPI [0-9]'; then
     expect 3 "ILL-CONDITIONED" "$echelon" verify run.yaml --ranks 2 --steps 10 \
         optimizer.learning_rate=10 parallel.comm=mpi
 fi

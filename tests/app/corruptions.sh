@@ -42,24 +42,28 @@ cp run/checkpoints/step-00000006/model/model.safetensors wanted
 
 # ---- damage ----
 
-pick() { # NAME ...: one of them
+# These set variables, since RANDOM begins anew in a subshell.
+pick() { # NAME ...: picked is one of them
     local at=$((RANDOM % $#))
     shift "$at"
-    echo "$1"
+    picked=$1
 }
-# A byte somewhere in a file.
-place() {
-    echo $(((RANDOM * 32768 + RANDOM) % $(stat -c %s "$1")))
+place() { # FILE: at is a byte somewhere in it
+    at=$(((RANDOM * 32768 + RANDOM) % $(stat -c %s "$1")))
 }
 damage() { # KIND FILE
-    local path=$step/$2 at
+    local path=$step/$2 at bit
     case $1 in
     flip)
-        at=$(place "$path")
-        printf '%b' "\\x$(printf %02x $((0x$(xxd -p -s "$at" -l 1 "$path") ^ 1 << RANDOM % 8)))" |
+        place "$path"
+        bit=$((RANDOM % 8))
+        printf '%b' "\\x$(printf %02x $((0x$(xxd -p -s "$at" -l 1 "$path") ^ 1 << bit)))" |
             dd of="$path" bs=1 seek="$at" conv=notrunc status=none
         ;;
-    cut) truncate -s "$(place "$path")" "$path" ;;
+    cut)
+        place "$path"
+        truncate -s "$at" "$path"
+        ;;
     lengthen) head -c $((1 + RANDOM % 5000)) /dev/urandom >>"$path" ;;
     zero)
         dd if=/dev/zero of="$path" bs=1 count=100 seek="$(place "$path")" conv=notrunc status=none
@@ -119,7 +123,10 @@ i=0
 while [ $i -lt "$number" ]; do
     rm -rf run new out-model
     cp -a whole run
-    file=$(pick "${files[@]}") kind=$(pick "${damages[@]}")
+    pick "${files[@]}"
+    file=$picked
+    pick "${damages[@]}"
+    kind=$picked
     what="$kind of $file"
     # A broken manifest beside model/ is noticed; files that are alike cannot be exchanged.
     damage "$kind" "$file"
@@ -128,7 +135,8 @@ while [ $i -lt "$number" ]; do
         continue
     fi
     i=$((i + 1))
-    reader=$(pick "${readers[@]}")
+    pick "${readers[@]}"
+    reader=$picked
     what="$i: $what, read as $reader"
     read_as "$reader"
 done

@@ -13,7 +13,7 @@ kills=${2:-6} seed=${3:-1}
 . "$(dirname "$0")/scratch.sh"
 # shellcheck source-path=SCRIPTDIR source=jobs.sh
 . "$(dirname "$0")/jobs.sh"
-if ! "$echelon" --version | grep -q 'MPI:.*(/'; then
+if ! "$echelon" --version | grep -q '^MPI: *Open MPI [0-9]' || ! command -v mpirun >/dev/null; then
     echo "SKIPPED: no launcher of MPI"
     exit 77
 fi

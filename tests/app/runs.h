@@ -184,7 +184,8 @@ static inline double runs_apart(const char *x, const char *y, int step, const ch
         assert_int_equal(n[0], n[1]);
         for (int64_t i = 0; i < n[0]; i++) {
             double d = fabs(a[i] - b[i]);
-            if (!(d <= apart)) apart = d;
+            if (isnan(d)) fail_msg("%s: NaN", name);
+            apart = fmax(apart, d);
             if (fabs(b[i]) > size) size = fabs(b[i]);
         }
         if (apart > 0 && !(apart / size <= worst)) worst = apart / size;

@@ -45,7 +45,8 @@ printf '\0\0\10\1\0\0\0\4\0\1\2\1' >x-labels-idx1-ubyte
 try 0 "x-valid.images: 1 image$" data x-images-idx3-ubyte x --images --valid 0.25
 try 0 "data.valid=y.images" data x-images-idx3-ubyte y --images --like x-train.images
 try 2 "like needs" data text.txt x --like x-train.images
-try 0 "User: Hi|Assistant: \[\[Hello<.endoftext.>\]\]" data chats.jsonl chats
+try 0 "^Assistant: \[\[Hello<.endoftext.>\]\]" data chats.jsonl chats
+also "^User: Hi"
 try 0 "\[\[User: Hi" data chats.jsonl chats --train-on-all
 try 2 "no token <start_of_turn>" data chats.jsonl chats --chat-template gemma
 echo "{\"messages\": [$(say user Hi), $(say user Hello)]}" >chats.jsonl
@@ -54,7 +55,7 @@ no_steps=$(grep -v ' steps:' run.yaml)
 cat >epochs.yaml <<<"${no_steps/training:/training:$'\n'  epochs: 0.5}"
 try 0 "training.epochs = 0.5 is 18 steps: " plan epochs.yaml --ranks 2
 try 2 "training.steps is set, too; remove one of the two" plan epochs.yaml training.steps=2
-try 0 "whole|complete|ok" checkpoint verify run
+try 0 "^step-00000002 +whole" checkpoint verify run
 try 0 "loss" eval run --data text
 echo '{"context": "1 and", "choices": ["2", "two"], "label": 0}' >items
 try 0 "^acc .*items 1" eval run --choices items
@@ -104,7 +105,8 @@ for key in parallel.schedule=1f1b parallel.pipeline=2 parallel.tensor=2; do
         "$key"
     cp out searched.json
     try 0 '"plans"' plan found.yaml --ranks 2 --cluster own.yaml --json
-    [ "$(largest searched.json)" = "$(largest out)" ] || complain "$key: other bytes than searched"
+    bytes=$(largest searched.json)
+    [ -n "$bytes" ] && [ "$bytes" = "$(largest out)" ] || complain "$key: other bytes than searched"
     try 0 "step +2" train found.yaml --ranks 2 "log.directory=found-$key"
 done
 try 0 "^emitted .* megatron-core" plan run.yaml --search --cluster own.yaml --ranks 2 \

@@ -41,8 +41,9 @@ has_saved() { # a checkpoint of a later step
 # ---- workers that are killed ----
 
 for ((kill = 1; kill <= kills; kill++)); do
-    strategy=$([ $((RANDOM % 2)) = 0 ] && echo asp || echo ssp)
-    size=$([ $((RANDOM % 2)) = 0 ] && echo 16 || echo 256) # receivers read large messages directly
+    strategy=asp size=16 # not drawn in a subshell, where RANDOM begins anew
+    if [ $((RANDOM % 2)) = 0 ]; then strategy=ssp; fi
+    if [ $((RANDOM % 2)) = 0 ]; then size=256; fi # receivers read large messages directly
     begin parallel.strategy="$strategy" model.hidden_size="$size"
     sleep 0.$((RANDOM % 1000 + 1000))
     first=$((RANDOM % 3 + 1)) lost=$first

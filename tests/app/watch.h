@@ -224,8 +224,14 @@ void __wrap_ech_compared_run_close(ech_compared_run *run)
 {
     probe_watch *w = probe_watching;
     bool ends = run->session.exec && probe_watches(run->session.exec) && w->is_judged;
-    if (ends && !w->failed && probe_has_run(&w->run, ECH_LIST_VALIDATE))
-        w->failed |= probe_run_extras(w) != ECH_OK;
+    if (ends && !w->failed && probe_has_run(&w->run, ECH_LIST_VALIDATE) &&
+        probe_run_extras(w) != ECH_OK) {
+        w->failed = true;
+        probe_current = w->run.extra == PROBE_POISONED ? PROBE_withheld
+                        : w->run.extra == PROBE_TIMED  ? PROBE_lanes
+                                                       : PROBE_quiet;
+        probe_fail("rank %d: a list after the verified ones: %s", w->run.rank, ech_last_error());
+    }
     __real_ech_compared_run_close(run);
 }
 

@@ -27,7 +27,8 @@ static inline double finite_error(finite_function f, void *state, int64_t n, dou
             slope[half] = (above - f(state)) / (2 * step);
         }
         x[i] = at;
-        worst = fmax(worst, fabs((4 * slope[1] - slope[0]) / 3 - dx[i]));
+        double error = fabs((4 * slope[1] - slope[0]) / 3 - dx[i]);
+        worst = isfinite(error) ? fmax(worst, error) : INFINITY;
     }
     return worst / largest(n, dx, 1e-3);
 }

@@ -22,7 +22,10 @@ static inline double value_at(uint32_t series, int64_t i, double low, double hig
 static inline double largest(int64_t n, const double *x, double floor)
 {
     double max = floor;
-    for (int64_t i = 0; i < n; i++) max = fabs(x[i]) <= max ? max : fabs(x[i]);
+    for (int64_t i = 0; i < n; i++) {
+        if (isnan(x[i])) return x[i];
+        max = fmax(max, fabs(x[i]));
+    }
     return max;
 }
 

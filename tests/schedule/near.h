@@ -12,7 +12,7 @@
 #define assert_near(value, wanted, tolerance)                                                      \
     do {                                                                                           \
         double value_ = (value), wanted_ = (wanted);                                               \
-        if (fabs(value_ - wanted_) > (tolerance))                                                  \
+        if (!(fabs(value_ - wanted_) <= (tolerance)))                                              \
             fail_msg("%s is %.15g, wanted %.15g", #value, value_, wanted_);                        \
     } while (0)
 

@@ -9,7 +9,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 echelon=$(readlink -f "${1:-$root/build/release/echelon}")
 for program in aarch64-linux-gnu-gcc qemu-aarch64 mmdebstrap; do
     command -v "$program" > /dev/null ||
-        { echo "skipped: no $program (tools/install_dependencies.sh --arm64)"; exit 0; }
+        { echo "skipped: no $program (tools/install_dependencies.sh --arm64)"; exit 77; }
 done
 { "$root/tools/arm64.sh" &&
     ninja -C "$root/build/arm64" -t targets all | sed -n 's/^\(test_kernel_[a-z0-9_]*\): .*/\1/p' |

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 if ! command -v emcmake > /dev/null; then
     echo "skipped: no emscripten (tools/install_dependencies.sh --web)"
-    exit 0
+    exit 77
 fi
 cmake --preset release > /dev/null
 cmake --build --preset release --target echelon > /dev/null

@@ -107,7 +107,8 @@ static void check(void *const *states, int ranks, int rank, int param)
             if (x->n == own->n && memcmp(&x->box, &own->box, sizeof x->box) == 0)
                 all += x->gradient[i] - x->residual[i];
         }
-        error = fmax(error, fabs(own->sent[i] - all));
+        double d = fabs(own->sent[i] - all);
+        error = isfinite(d) ? fmax(error, d) : INFINITY;
     }
     if (!(error < 1e-10 * size))
         probe_fail("rank %d, parameter %d: sent and kept are %g from gradients of up to %g", rank,
