@@ -21,8 +21,8 @@ typedef struct reader {
 } reader;
 
 static const char *const shape =
-    "a cluster file has the sections device, flops, products, attention, kernels, recompute, step, "
-    "storage and levels";
+    "a cluster file has the sections device, host, flops, products, attention, kernels, recompute, "
+    "step, storage and levels";
 
 #define FAIL(r, node, format, ...)                                                                 \
     ECH_FAIL(ECH_EUSAGE, "%s:%zu:%zu: " format, (r)->name, (node)->line, (node)->column,           \
@@ -279,6 +279,11 @@ double ech_cluster_kernel(const ech_cluster *cluster, double bytes)
 {
     double seconds = bytes / (cluster->device_bandwidth * cluster->kernels_share);
     return cluster->step_factor * (seconds + cluster->kernels_launch);
+}
+
+double ech_cluster_host(const ech_cluster *cluster, double bytes)
+{
+    return cluster->step_factor * bytes / (cluster->host_bandwidth * cluster->kernels_share);
 }
 
 /* Of the peak rate, what products of this shape reach. */

@@ -46,5 +46,7 @@ double ech_cluster_products(const ech_cluster *cluster, const ech_products *prod
                             ech_dtype dtype, bool attention, double bytes);
 /* Seconds of a kernel that reads and writes `bytes`. */
 double ech_cluster_kernel(const ech_cluster *cluster, double bytes);
+/* The same for an update that the host computes. */
+double ech_cluster_host(const ech_cluster *cluster, double bytes);
 
 #endif

@@ -36,7 +36,8 @@ ech_rates ech_rates_of_cluster(const ech_cluster *cluster)
                        .node = cluster->level[0].ranks,
                        .inside = cluster->level[0].bandwidth * cluster->level[0].share /
                                  cluster->step_factor,
-                       .copy = cluster->device_host / cluster->step_factor};
+                       .copy = cluster->device_host / cluster->step_factor,
+                       .disk = cluster->host_disk / cluster->step_factor};
 }
 
 /* A unit of the level below has some of the members, and sends what crosses its border over the
@@ -165,7 +166,7 @@ double ech_cost_stash(const ech_rates *rates, double bytes)
     return rates->update_seconds * bytes / 3;
 }
 
-double ech_cost_copy(const ech_rates *rates, double bytes)
+double ech_cost_copy(const ech_rates *rates, double bytes, bool disk)
 {
-    return bytes / rates->copy;
+    return bytes / (disk && rates->disk > 0 ? rates->disk : rates->copy);
 }

@@ -18,7 +18,8 @@ typedef struct ech_rates {
     /* Bytes per second between two ranks of one machine, and of two machines; INFINITY: messages
      * are free. A rank sends one message at a time, and may receive one simultaneously. */
     double inside, between;
-    double copy;           /* bytes per second between the device, the host and disk, each way */
+    double copy;           /* bytes per second between the device and the host, each way */
+    double disk;           /* of copies from or to disk; 0: the same as `copy` */
     double latency;        /* seconds of an empty message */
     double update_seconds; /* of norm and update together, per byte of parameters */
     double other_seconds;  /* of the rest of a training step: reading its batch, its scalars */
@@ -57,7 +58,7 @@ double ech_cost_sum(const ech_rates *rates, ech_reduction reduction, ech_reducti
 double ech_cost_norm(const ech_rates *rates, double bytes);
 double ech_cost_update(const ech_rates *rates, double bytes);
 double ech_cost_stash(const ech_rates *rates, double bytes);
-/* Seconds of a copy from one space to another. */
-double ech_cost_copy(const ech_rates *rates, double bytes);
+/* Seconds of a copy from one space to another; disk: one of them is the disk. */
+double ech_cost_copy(const ech_rates *rates, double bytes, bool disk);
 
 #endif

@@ -27,7 +27,7 @@ double ech_step_latency(const ech_step_query *q)
                : rates->latency * ech_cost_rounds(q->among.members);
 }
 
-/* Of a step that a device of the cluster runs by itself. */
+/* Of a step that a device of the cluster, or its host, runs by itself. */
 static double seconds_on_device(const ech_step_query *q)
 {
     const ech_step_row *row = ech_step_row_of(q->step->kind);
@@ -35,6 +35,7 @@ static double seconds_on_device(const ech_step_query *q)
     if (!ech_step_has_bucket(q->step)) /* a delay, a few numbers */
         return row->methods->seconds ? row->methods->seconds(q) : 0;
     ech_work work = row->methods->work ? row->methods->work(q) : (ech_work){0};
+    if (q->step->lane == ECH_LANE_HOST) return ech_cluster_host(q->costs->cluster, work.bytes);
     return work.bytes > 0 ? ech_cluster_kernel(q->costs->cluster, work.bytes) : 0;
 }
 

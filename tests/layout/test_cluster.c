@@ -106,6 +106,7 @@ TEST(test_kernels)
     ech_cluster c = read_text(DEVICE LEVELS);
     /* 1 GB at half of 2 TB/s, and a launch */
     assert_close(ech_cluster_kernel(&c, 1e9), 1e9 / 1e12 + 2e-6);
+    assert_close(ech_cluster_host(&c, 1e9), 1e9 / 25e9); /* half of 50 GB/s */
     /* shapes that reach 1/2, 2/3 and 3/4 of half the peak */
     ech_products p = {100, 400, 900, 3};
     double flops = 2 * 100.0 * 400 * 900 * 3, reached = 300e12 * 0.5 / 2 * 2 / 3 * 3 / 4;
@@ -134,7 +135,8 @@ TEST(test_levels)
     c.step_factor = 2; /* multiplies the time of all communication */
     rates = ech_rates_of_cluster(&c);
     assert_close(ech_cost_message(&rates, 3e9, 1, 6), 2 * (5e-6 + 3e9 / 150e9));
-    assert_close(ech_cost_copy(&rates, 25e9), 2);
+    assert_close(ech_cost_copy(&rates, 25e9, false), 2);
+    assert_close(ech_cost_copy(&rates, 3e9, true), 2);
     ech_lineup of = {.size = 8};
     double torus = ech_cost_sum(&rates, ECH_REDUCTION_TORUS, ECH_REDUCTION_WHOLE, 0, of, 0, 7);
     assert_close(torus, 2 * (2 + 1) * 5e-6); /* rows of 4, columns of 2 */

@@ -223,6 +223,10 @@ static void append_device(const measured *m, int here, ech_text *out)
          "measured: %s, all ranks at the same time",
          bench->device->is_immediate ? "STREAM" : "sums of tensors");
     LINE(out, "host", NUMBER(c->device_host, "B/s"), "measured: copies of 64 MiB");
+    if (ech_device_is_processor(bench->device)) {
+        ech_text_append(out, "host:\n");
+        LINE(out, "bandwidth", NUMBER(c->device_bandwidth, "B/s"), "the device's");
+    }
     ech_text_append(out, "flops: # measured: the fastest of some products, %s\n", threads);
     LINE(out, "fp64", NUMBER(c->flops[ECH_F64], "FLOP/s"), "as the program runs them");
     LINE(out, "fp32", NUMBER(c->flops[ECH_F32], "FLOP/s"), "all ranks at the same time");

@@ -39,7 +39,8 @@ static ech_work work(const ech_step_query *q)
 
 static double seconds(const ech_step_query *q)
 {
-    return ech_cost_copy(&q->costs->rates, (double)q->step->bytes);
+    bool disk = q->step->from == ECH_SPACE_DISK || q->step->to == ECH_SPACE_DISK;
+    return ech_cost_copy(&q->costs->rates, (double)q->step->bytes, disk);
 }
 
 static void count(ech_traffic_count *c, const ech_step *step)

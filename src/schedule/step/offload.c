@@ -330,7 +330,9 @@ static ech_work copy_work(const ech_step_query *q)
 
 static double copy_seconds(const ech_step_query *q)
 {
-    return ech_cost_copy(&q->costs->rates, (double)bytes_of(q->plan, q->step));
+    ech_space from = copies[q->step->kind].from, to = copies[q->step->kind].to;
+    return ech_cost_copy(&q->costs->rates, (double)bytes_of(q->plan, q->step),
+                         from == ECH_SPACE_DISK || to == ECH_SPACE_DISK);
 }
 
 static void count_copy(ech_traffic_count *c, const ech_step *step)
