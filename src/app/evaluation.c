@@ -189,8 +189,8 @@ static ech_status fit_batch(ech_trained *trained, void *context)
     ech_status status = ech_corpus_open(&wanted, &corpus);
     ech_log_set_quiet(quiet);
     if (status != ECH_OK) return ECH_OK;
-    int64_t most = ech_align(count_samples(corpus, run->options), group);
-    if (most > 0 && *batch > most) *batch = most;
+    int64_t groups = (count_samples(corpus, run->options) + group - 1) / group;
+    if (groups > 0 && *batch > groups * group) *batch = groups * group;
     return ECH_OK;
 }
 
