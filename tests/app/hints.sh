@@ -36,7 +36,9 @@ sed 's/num_hidden_layers: 2/n_layer: 2/' run.yaml >layers.yaml
 sed 's/steps: 6/max_steps: 6/' run.yaml >steps.yaml
 { echo 'model.hidden_size: 32' && sed 's/hidden_size: 32, //' run.yaml; } >dotted.yaml
 sed 's/steps: 6/epochs: 1/' run.yaml >epochs.yaml
+mkdir own && sed 's|runs/one|own|' run.yaml >own/run.yaml
 sed 's/steps: 6/steps: [6, 7]/' run.yaml >listed.yaml
+{ sed '/^log:/d' run.yaml && printf 'log:\n  directory: |\n    runs/one\n'; } >block.yaml
 run_file init "steps: 4, $batch" "d, sequence_length: 16" "init_from: model"
 run_file img "steps: 2, $batch, micro_batch_size: 8" shapes.images \
     "architecture: resnet, weight_layers: 18, $image" "$sgd"
