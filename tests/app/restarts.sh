@@ -8,7 +8,7 @@
 #     restarts.sh ECHELON [KILLS [SEED]]
 set -u
 echelon=${1:?usage: restarts.sh ECHELON [KILLS [SEED]]}
-kills=${2:-6} seed=${3:-1}
+kills=${2:-3} seed=${3:-1}
 # shellcheck source-path=SCRIPTDIR source=scratch.sh
 . "$(dirname "$0")/scratch.sh"
 # shellcheck source-path=SCRIPTDIR source=jobs.sh
@@ -107,7 +107,7 @@ disturb() {
     [ "$(restarts)" = "$kills" ] || complain "$name: not $kills restarts"
     no_sanitizer_speaks "$name"
     saved=checkpoints/step-$(printf %08d $steps)
-    diff -r "calm/$saved/model" "run/$saved/model" >/dev/null ||
+    diff -r -x README.md "calm/$saved/model" "run/$saved/model" >/dev/null || # its title is the run
         complain "$name: other parameters than undisturbed"
     diff -r "calm/$saved/state" "run/$saved/state" >/dev/null ||
         complain "$name: another state of the optimizer than undisturbed"
