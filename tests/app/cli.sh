@@ -341,7 +341,7 @@ expect 0 ", of the host 1.0 GiB" "$echelon" plan run.yaml memory.host_limit=1GiB
 for kind in parameters optimizer gradients activations "device arena"; do
     expect 2 "$kind +[0-9.]+ " "$echelon" plan run.yaml memory.device_limit=10KiB
 done
-expect 0 '"version": 1' "$echelon" plan run.yaml --ranks 2 --json --steps
+expect 0 '"version": 2' "$echelon" plan run.yaml --ranks 2 --json --steps
 if command -v python3 >/dev/null; then
     cp out plan.json
     expect 0 '"arena_bytes": [0-9]+' python3 -m json.tool plan.json

@@ -67,7 +67,7 @@ TEST(test_names)
                  "a", "97 | 257 257");
     /* a token of the model is found in texts once it has a name */
     assert_opens((sides){.config = "{\"pad_token\": \"b\"}"}, "ab", "97 98 | 256 256");
-    /* its flags are those of the file that transformers (5.24) reads last */
+    /* transformers (5.24) takes its flags from the file that it reads last */
 #define AS_B(key, flag) "\"" key "\": {\"content\": \"b\", \"" flag "\": true}"
     static const struct named {
         sides files;

@@ -256,7 +256,7 @@ TEST(updates_of_8_bit_states_agree)
 enum { RATIOS = 256 };
 
 /* With beta1 = beta2 = 0 the states are the gradient and its square. The last one is the largest:
- * the others are ratios of whole numbers, of which some lie between two values of a map. */
+ * the others are ratios of whole numbers. Some lie between two values of a map. */
 static void codes_of_ratios(const ech_kernels *kernels, int largest, double *codes)
 {
     static const int64_t dims[] = {1, RATIOS};

@@ -11,7 +11,7 @@
 #include "schedule/states.h"
 #include "schedule/traffic.h"
 
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
 static json_t *model_json(const ech_plan_report *report)
 {

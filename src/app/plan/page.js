@@ -56,7 +56,8 @@ function time(seconds, unit) {
   const {scale, name} = unitOf(seconds, unit);
   return digits(seconds / scale, 4) + ' ' + name;
 }
-const spanText = ({begin, end}, unit) => `from ${time(begin, unit)}, for ${time(end - begin, unit)}`;
+const spanText = ({begin, end}, unit) =>
+  `from ${time(begin, unit)}, for ${time(end - begin, unit)}`;
 const section = (title, note, ...content) => el('section', {}, el('h2', {}, title),
   note ? el('p', {class: 'note'}, note) : null, el('div', {class: 'card'}, ...content));
 const legend = entries => el('div', {class: 'legend'}, entries.map(([colour, text]) =>
