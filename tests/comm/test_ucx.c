@@ -219,7 +219,18 @@ static void expect_refusal(const job *j, const char *words)
     free(log);
 }
 
-/* Rank 0 goes on waiting for its own. */
+/* Until a rank of the job has logged it. */
+static void await_words(const running *of, const char *words)
+{
+    char log[4096] = "";
+    for (int i = 0; !strstr(log, words) && i < 30000; i++) {
+        usleep(1000);
+        if (pread(fileno(of->file), log, sizeof log - 1, 0) < 0) break;
+    }
+    expect_in(log, words);
+}
+
+/* Rank 0 answers, then warns, and goes on waiting for its own. */
 static void expect_other_secret(void)
 {
     job j = {.backend = ucx, .ranks = 2, .deadline = 60, .body = do_nothing, .secret = "another"};
@@ -228,12 +239,12 @@ static void expect_other_secret(void)
     char *log;
     begin(&j, &of);
     await(&of, 1, codes);
+    await_words(&of, "says that it is rank 1, but names another secret; it is refused");
     kill(of.child[0], SIGKILL);
     await(&of, 0, codes);
     finish(&of, &log);
     assert_int_equal(codes[0], -SIGKILL);
     assert_int_equal(codes[1], FAILED);
-    expect_in(log, "says that it is rank 1, but names another secret; it is refused");
     expect_in(log, "rank 0 refuses this process as rank 1: its secret differs; set ECHELON_SECRET");
     free(log);
 }
