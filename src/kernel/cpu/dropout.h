@@ -14,35 +14,54 @@
 
 enum { ECH_DRAWS = 16 }; /* counters at a time; each gives the four words of a quad */
 
+/* Counters, one in each 64 bits of a vector. Of a word only the low 32 bits count, above them is
+ * whatever the rounds left. */
+typedef struct ech_counters {
+    ech_wide_long word[4];
+} ech_counters;
+
+/* Of quads first, first + 1 ... */
+ECH_INLINE ech_counters ech_counters_from(ech_random_key key, uint64_t first)
+{
+    ech_wide_long quad, none = {0};
+    for (int l = 0; l < ECH_LONGS; l++) quad[l] = first + (uint64_t)l;
+    return (ech_counters){{quad, quad >> 32, none + key.step, none + key.stream}};
+}
+
+ECH_INLINE void ech_counters_round(ech_counters *c, uint32_t k0, uint32_t k1)
+{
+    ech_wide_long a = ech_wide_low_products(c->word[0], 0xD2511F53u);
+    ech_wide_long b = ech_wide_low_products(c->word[2], 0xCD9E8D57u);
+    *c = (ech_counters){{(b >> 32) ^ c->word[1] ^ k0, b, (a >> 32) ^ c->word[3] ^ k1, a}};
+}
+
+/* words[4 l + w] = word w of counter l. */
+ECH_INLINE void ech_counters_store(const ech_counters *c, uint32_t *words)
+{
+    ech_wide_long low = (c->word[0] & 0xffffffffu) | c->word[1] << 32;
+    ech_wide_long high = (c->word[2] & 0xffffffffu) | c->word[3] << 32;
+    for (int l = 0; l < ECH_LONGS; l++) {
+        uint64_t of_counter[] = {low[l], high[l]};
+        memcpy(words + 4 * l, of_counter, sizeof of_counter);
+    }
+}
+
 /* words[4 l + w] = word w of quad (base/random.h: the four words of a counter) first + l. */
 ECH_INLINE void ech_lane_words(ech_random_key key, uint64_t first, uint32_t words[4 * ECH_DRAWS])
 {
-    uint32_t c0[ECH_DRAWS], c1[ECH_DRAWS], c2[ECH_DRAWS], c3[ECH_DRAWS];
-    for (int l = 0; l < ECH_DRAWS; l++) {
-        uint64_t quad = first + (uint64_t)l;
-        c0[l] = (uint32_t)quad;
-        c1[l] = (uint32_t)(quad >> 32);
-        c2[l] = key.step;
-        c3[l] = key.stream;
-    }
-    uint32_t k0 = (uint32_t)key.seed, k1 = (uint32_t)(key.seed >> 32);
-    for (int round = 0; round < 10; round++) {
-#pragma omp simd
-        for (int l = 0; l < ECH_DRAWS; l++) {
-            uint64_t a = (uint64_t)c0[l] * 0xD2511F53u, b = (uint64_t)c2[l] * 0xCD9E8D57u;
-            c0[l] = (uint32_t)(b >> 32) ^ c1[l] ^ k0;
-            c1[l] = (uint32_t)b;
-            c2[l] = (uint32_t)(a >> 32) ^ c3[l] ^ k1;
-            c3[l] = (uint32_t)a;
+    for (int l = 0; l < ECH_DRAWS; l += 2 * ECH_LONGS) {
+        ech_counters c = ech_counters_from(key, first + (uint64_t)l);
+        ech_counters d = ech_counters_from(key, first + (uint64_t)(l + ECH_LONGS));
+        uint32_t k0 = (uint32_t)key.seed, k1 = (uint32_t)(key.seed >> 32);
+#pragma GCC unroll 10
+        for (int round = 0; round < 10; round++) {
+            ech_counters_round(&c, k0, k1);
+            ech_counters_round(&d, k0, k1);
+            k0 += 0x9E3779B9u;
+            k1 += 0xBB67AE85u;
         }
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    for (int l = 0; l < ECH_DRAWS; l++) {
-        words[4 * l] = c0[l];
-        words[4 * l + 1] = c1[l];
-        words[4 * l + 2] = c2[l];
-        words[4 * l + 3] = c3[l];
+        ech_counters_store(&c, words + 4 * l);
+        ech_counters_store(&d, words + 4 * (l + ECH_LONGS));
     }
 }
 

@@ -79,6 +79,26 @@ ECH_INLINE ech_wide_int ech_wide_to_int(ech_wide x)
     return __builtin_convertvector(x, ech_wide_int);
 }
 
+/* Numbers of 64 bits in a vector. */
+enum { ECH_LONGS = ECH_WIDE / 2 };
+
+typedef uint64_t ech_wide_long __attribute__((vector_size(4 * ECH_WIDE), aligned(8), may_alias));
+
+/* The products of the low halves of numbers by b, in 64 bits. */
+ECH_INLINE ech_wide_long ech_wide_low_products(ech_wide_long a, uint32_t b)
+{
+    ech_wide_long all = (ech_wide_long){0} + b;
+#if defined(__AVX512F__)
+    return (ech_wide_long)_mm512_mul_epu32((__m512i)a, (__m512i)all);
+#elif defined(__AVX2__)
+    return (ech_wide_long)_mm256_mul_epu32((__m256i)a, (__m256i)all);
+#elif defined(__SSE2__)
+    return (ech_wide_long)_mm_mul_epu32((__m128i)a, (__m128i)all);
+#else
+    return (a & 0xffffffffu) * all;
+#endif
+}
+
 typedef uint8_t ech_wide_byte __attribute__((vector_size(ECH_WIDE), aligned(1), may_alias));
 
 ECH_INLINE ech_wide_int ech_wide_of_bytes(const uint8_t *x)
