@@ -276,14 +276,15 @@ TEST(lossless_codes_change_no_bit)
     }
 }
 
-/* Also: the run has its plan's peak, which is below the one without codes. */
+/* Also: the run has its plan's peak, which is below the one without codes. Narrower codes may leave
+ * it as it is, where a convolution's scratch makes it. */
 TEST(narrow_codes_change_gradients_alone)
 {
     static const char *const codes[] = {"fp16", "fp10", "fp8"};
     trained plain = train(VGG, "");
-    int64_t most = plan_of(VGG).working;
+    int64_t without = plan_of(VGG).working, most = without;
     double before = 0;
-    assert_int_equal(plain.working, most);
+    assert_int_equal(plain.working, without);
     for (size_t c = 0; c < sizeof codes / sizeof *codes; c++) {
         char words[300];
         snprintf(words, sizeof words, VGG "memory.encode=%s", codes[c]);
@@ -291,7 +292,7 @@ TEST(narrow_codes_change_gradients_alone)
         double off = fabs(coded.norm[0] / plain.norm[0] - 1);
         assert_true(coded.loss[0] == plain.loss[0] && off > before && off < 0.05);
         assert_int_equal(coded.working, plan_of(words).working);
-        assert_true(coded.working < most);
+        assert_true(coded.working < without && coded.working <= most);
         before = off;
         most = coded.working;
     }
