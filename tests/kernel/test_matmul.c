@@ -101,6 +101,16 @@ TEST(halves_agree)
         }
 }
 
+/* Rows of 256 numbers share sets of the cache, so another library may multiply. */
+TEST(strides_of_256_agree)
+{
+    for (int way = 0; way < 8 * ADDS; way++) {
+        flags f = {way & 1, way & 2, way / 8};
+        check_matmul(70, 256, 66, f, way & 4, 0);
+        check_matmul(256, 70, 66, f, way & 4, 0);
+    }
+}
+
 /* Parts of all kinds: several a thread where c is narrow, operands with gaps, sums that are added
  * to. */
 TEST(large_halves_agree)
