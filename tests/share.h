@@ -43,14 +43,15 @@ static inline bool share_takes(void)
     return share >= r.first && share <= r.last;
 }
 
-/* Whether case i of n is, of which there are few: one is of the first share, the others of all
- * others. */
+/* Whether case i of n is, where n is small: the first share takes one at least. */
 static inline bool share_takes_of(size_t i, size_t n)
 {
-    static uint64_t tables, chosen;
+    static uint64_t tables, chosen, next;
     share_range r = share_read();
     if (i == 0) chosen = ech_random_word((ech_random_key){.seed = 43}, tables++) % n;
-    return i == chosen ? r.first == 0 : r.last > 0 || r.of == 1;
+    unsigned share = ech_random_word((ech_random_key){.seed = 44}, next++) % r.of;
+    if (i == chosen) share = 0;
+    return share >= r.first && share <= r.last;
 }
 
 #endif

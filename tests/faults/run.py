@@ -5,6 +5,7 @@
     tests/faults/run.py --all             every fault
     tests/faults/run.py --count 60 --seed 7   sixty, drawn by the seed 7
     tests/faults/run.py --id ID ...       these; an id may be a pattern such as schedule/*
+    tests/faults/run.py --all --share 0-5/32  by the cases that the everyday suite runs
     tests/faults/run.py --check           applies all patches, and compiles nothing
     tests/faults/run.py --draw 20 --seed 7    proposes twenty new ones, drawn by the seed 7
     tests/faults/run.py --find 20 --seed 7    looks for a test that catches each of these
@@ -150,6 +151,8 @@ def prepare(arguments):
         error = tree.prepare()
         if error:
             sys.exit(f"faults: {error}")
+        if arguments.share:
+            tree.environment["ECHELON_SHARE"] = arguments.share
     return trees
 
 
@@ -184,6 +187,8 @@ def main():
     parser.add_argument("--jobs", type=int, default=1, help="faults that are tried at a time")
     parser.add_argument("--compilers", type=int, default=os.cpu_count(), help="compilers of each")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds that a test may take")
+    parser.add_argument("--share", metavar="I-J/N", help="of tests with many cases, for faults "
+                        "whose records name none: 0-5/32 is the everyday suite's")
     parser.add_argument("--cmake", nargs="+", default=[], help="more options for cmake: -DNAME=X")
     arguments = parser.parse_args()
     scratch.end_when_told()
