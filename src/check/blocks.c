@@ -200,8 +200,7 @@ static ech_status check_complete(const flow *f, int block)
 static ech_status check_after(const flow *f, int step, int source, const char *what)
 {
     if (step < 0 || source < 0 || source < step) return ECH_OK;
-    return ech_list_reject(f->plan, f->list, step, "begins before its %s is there (step %d)", what,
-                           source);
+    return ECH_REJECT(f, step, "begins before its %s is there (step %d)", what, source);
 }
 
 /* The step that the chunk's first step in that direction needs, if the neighbouring virtual stage

@@ -61,13 +61,12 @@ static ech_status write_bucket(ech_turns *t, int s, int bucket)
         return ECH_OK;
     }
     if (turn != b->now.turn)
-        return ech_list_reject(
-            t->plan, t->list, s,
-            "writes a gradient of bucket %d in turn %d; the bucket is in turn %d", bucket, turn,
-            b->now.turn);
+        return ECH_REJECT(t, s,
+                          "writes a gradient of bucket %d in turn %d; the bucket is in turn %d",
+                          bucket, turn, b->now.turn);
     if (!of || more || of->summed)
-        return ech_list_reject(t->plan, t->list, s, "writes a gradient after its %s",
-                               ech_fact_text(more ? more : ECH_FACT_SUM));
+        return ECH_REJECT(t, s, "writes a gradient after its %s",
+                          ech_fact_text(more ? more : ECH_FACT_SUM));
     of->step = s + 1;
     b->now.has |= ECH_FACT_WRITTEN;
     b->now.step = s;
@@ -80,8 +79,7 @@ ech_status ech_turns_write_sum(const ech_turns *t, int s, int bucket, int value)
     if (b->promise.commits) return ECH_OK; /* a value for each turn */
     if (!b->sum) b->sum = value;
     if (b->sum == value) return ECH_OK;
-    return ech_list_reject(t->plan, t->list, s,
-                           "writes gradients of bucket %d apart from their sum so far", bucket);
+    return ECH_REJECT(t, s, "writes gradients of bucket %d apart from their sum so far", bucket);
 }
 
 static bool copies_gradients(const ech_step *step)
@@ -97,17 +95,15 @@ static ech_status move_sum(ech_turns *t, int s)
     const ech_access *pair = &t->list->access.at[step->first_access];
     if (!copies_gradients(step)) return ECH_OK;
     if (step->index < 0 || step->index >= (int)t->plan->bucket.n)
-        return ech_list_reject(t->plan, t->list, s, "is of a bucket that this rank does not have");
+        return ECH_REJECT(t, s, "is of a bucket that this rank does not have");
     ech_bucket_state *b = &t->bucket[step->index];
     if (step->turn != b->now.turn || b->now.has != ECH_FACT_WRITTEN)
-        return ech_list_reject(t->plan, t->list, s,
-                               "copies gradients of bucket %d, which are not being written",
-                               step->index);
+        return ECH_REJECT(t, s, "copies gradients of bucket %d, which are not being written",
+                          step->index);
     if (!ech_list_has_accesses(t->plan, t->list)) return ECH_OK;
     if (step->accesses != 2 || pair[0].value != b->sum)
-        return ech_list_reject(t->plan, t->list, s,
-                               "copies gradients of bucket %d that are not their sum so far",
-                               step->index);
+        return ECH_REJECT(t, s, "copies gradients of bucket %d that are not their sum so far",
+                          step->index);
     b->sum = pair[1].value;
     return ECH_OK;
 }
@@ -122,10 +118,9 @@ static ech_status check_accesses(ech_turns *t, int s)
         if (value < 0 || t->list->value.at[value].kind != ECH_MEMORY_GRADIENTS) continue;
         int bucket = t->list->value.at[value].index, micro = t->list->value.at[value].micro;
         if (has_bucket && bucket != step->index)
-            return ech_list_reject(t->plan, t->list, s, "accesses gradients of bucket %d", bucket);
+            return ECH_REJECT(t, s, "accesses gradients of bucket %d", bucket);
         if (micro >= 0 && (step->micro < 0 || number_of(t, step->micro) != number_of(t, micro)))
-            return ech_list_reject(t->plan, t->list, s,
-                                   "accesses gradients of another micro-batch");
+            return ECH_REJECT(t, s, "accesses gradients of another micro-batch");
         *(micro < 0 ? &t->bucket[bucket].accessed : &ech_turns_micro(t, s, bucket)->accessed) =
             s + 1;
         if (!access->write || step->block < 0) continue;
@@ -162,14 +157,13 @@ static ech_status write_by_model(ech_turns *t, int s)
             int bucket = t->plan->param[o->value].bucket;
             int found = next_gradients(t, step, &at);
             if (found != bucket && ech_list_has_accesses(t->plan, t->list))
-                return ech_list_reject(t->plan, t->list, s,
-                                       "does not access the gradients of bucket %d", bucket);
+                return ECH_REJECT(t, s, "does not access the gradients of bucket %d", bucket);
             ECH_TRY(write_bucket(t, s, bucket));
         }
     }
     int more = next_gradients(t, step, &at);
     if (more < 0) return ECH_OK;
-    return ech_list_reject(t->plan, t->list, s, "accesses gradients of bucket %d", more);
+    return ECH_REJECT(t, s, "accesses gradients of bucket %d", more);
 }
 
 /* True if rounds of statistics do without what pieces bring to the host: weights, and element-wise

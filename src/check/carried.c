@@ -38,15 +38,14 @@ static ech_status check_access(carried_check *c, int s, const ech_access *access
     int chunk = ech_micro_at(c->list->numbering, step->micro).sequence_chunk;
     if (value->kind != ECH_MEMORY_KV_CACHE || value->block != step->block ||
         value->micro != step->micro - chunk)
-        return ech_list_reject(c->plan, c->list, s, "accesses what another block carries");
+        return ECH_REJECT(c, s, "accesses what another block carries");
     int wanted = access->write ? chunk : n;
     ech_phase phase = is_gradient(c, value) ? ECH_BACKWARD_INPUT : ECH_FORWARD;
     if (phase == ECH_BACKWARD_INPUT) wanted = n - 1 - chunk;
-    if (access->write && step->phase != phase)
-        return ech_list_reject(c->plan, c->list, s, "changes what is carried");
+    if (access->write && step->phase != phase) return ECH_REJECT(c, s, "changes what is carried");
     if (*has != wanted)
-        return ech_list_reject(c->plan, c->list, s, "finds carried what %s made, not %d",
-                               ECH_COUNT(*has, "chunk"), wanted);
+        return ECH_REJECT(c, s, "finds carried what %s made, not %d", ECH_COUNT(*has, "chunk"),
+                          wanted);
     *has += access->write;
     return ECH_OK;
 }
@@ -68,7 +67,7 @@ static ech_status check_copy(carried_check *c, int s)
             !is_same(&c->list->value.at[from], &c->list->value.at[to]) ||
             is_gradient(c, &c->list->value.at[from]) !=
                 (step->resource == ECH_RESOURCE_CARRIED_GRADIENTS))
-            return ech_list_reject(c->plan, c->list, s, "copies what is not carried to there");
+            return ECH_REJECT(c, s, "copies what is not carried to there");
         c->chunks[to] = c->chunks[from];
     }
     return ECH_OK;
@@ -85,7 +84,7 @@ static ech_status check_operands(const carried_check *c, int s)
         const ech_block_call *call = &block->program[phase].at[i];
         for (const ech_operand *o = NULL; (o = ech_call_next(block, call, c->list->purpose, o));)
             if (ech_operand_is_value(o) && ech_list_operand(c->plan, c->list, step, o->value) < 0)
-                return ech_list_reject(c->plan, c->list, s, "does not access what it carries on");
+                return ECH_REJECT(c, s, "does not access what it carries on");
     }
     return ECH_OK;
 }

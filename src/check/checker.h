@@ -13,6 +13,8 @@
  * ECH_EINTERNAL. */
 ech_status ech_list_reject(const ech_plan *plan, const ech_list *list, int marked,
                            const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* The same; check: a pointer to a struct with the plan and the list. */
+#define ECH_REJECT(check, ...) ech_list_reject((check)->plan, (check)->list, __VA_ARGS__)
 
 /* False for outlines, and for lists that no pass has made. */
 bool ech_list_has_accesses(const ech_plan *plan, const ech_list *list);

@@ -200,8 +200,8 @@ static bool has_ended(const checking *c, int other, int s)
 static ech_status reject(const checking *c, int s, owned at, const char *what, int other)
 {
     const ech_block *block = c->plan->model->block.at[at.block];
-    return ech_list_reject(c->plan, c->list, s, "%s %s: %s (step %d)", what, block->name,
-                           block->value.at[at.local].name, other);
+    return ECH_REJECT(c, s, "%s %s: %s (step %d)", what, block->name,
+                      block->value.at[at.local].name, other);
 }
 
 static ech_status enter_read(const checking *c, int s, owned at, seen *v)
@@ -282,7 +282,7 @@ static ech_status check_whole(const checking *c, int s)
     const ech_block *block = c->plan->model->block.at[step->block];
     if (!ech_plan_shards_messages(c->plan) || step->phase == ECH_BACKWARD_WEIGHT ||
         is_here(c, backward ? step->block + 1 : step->block - 1))
-        return ech_list_reject(c->plan, c->list, s, "gathers what does not come in shards");
+        return ECH_REJECT(c, s, "gathers what does not come in shards");
     const int *ports;
     size_t n = ech_step_ports(step, block, &ports);
     for (size_t i = 0; i < n; i++) {
@@ -307,8 +307,8 @@ static ech_status check_collective(const checking *c, int s)
     ech_layout_group group = ech_layout_group_over(does.over);
     if (step->collective == does.kind && step->group == group)
         return step->calls ? check_calls(c, s) : check_whole(c, s);
-    return ech_list_reject(c->plan, c->list, s, "should be %s over %s",
-                           ech_collective_name(does.kind), ech_layout_group_name(group));
+    return ECH_REJECT(c, s, "should be %s over %s", ech_collective_name(does.kind),
+                      ech_layout_group_name(group));
 }
 
 static ech_status check_step(const checking *c, int s)

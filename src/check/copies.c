@@ -84,15 +84,15 @@ static ech_status check_pair(copy_check *c, int s, const ech_access *from, const
     /* Gathered weights; the update's old ones are dropped for them. */
     bool returns = step->kind == ECH_STEP_OFFLOAD_WEIGHTS && c->plan->weights != ECH_SPACE_DEVICE;
     if (from->write || !to->write)
-        return ech_list_reject(c->plan, c->list, s, "does not read a value and write another");
+        return ECH_REJECT(c, s, "does not read a value and write another");
     if ((weights && ech_step_has_bucket(step) && from->value != *updated_of(c, step)) ||
         (home && !is_home(c, step, from->value, to->value)) ||
         (returns && to->value != *updated_of(c, step)) ||
         (c->left_as[to->value] >= 0 && held != c->holds[c->left_as[to->value]]))
-        return ech_list_reject(c->plan, c->list, s, "brings back another value than has left");
+        return ECH_REJECT(c, s, "brings back another value than has left");
     if (is_of_weights(of->kind) && is_of_weights(kind) &&
         of->index != ech_plan_value(c->plan, c->list, to->value)->index)
-        return ech_list_reject(c->plan, c->list, s, "brings weights of bucket %d", of->index);
+        return ECH_REJECT(c, s, "brings weights of bucket %d", of->index);
     if (kind == ECH_MEMORY_GRADIENTS) held = to->value; /* blocks add to the returned value */
     if (to->value >= persistent) c->holds[to->value] = held;
     bool for_update =
@@ -143,9 +143,8 @@ static ech_status check_update(copy_check *c, int s)
     }
     if (step->kind == ECH_STEP_UPDATE_ON_HOST) *updated_of(c, step) = weights;
     if (right) return ECH_OK;
-    return ech_list_reject(c->plan, c->list, s,
-                           "does not work on gradients, weights and states of bucket %d",
-                           step->index);
+    return ECH_REJECT(c, s, "does not work on gradients, weights and states of bucket %d",
+                      step->index);
 }
 
 static ech_status check_step(copy_check *c, int s)
@@ -160,7 +159,7 @@ static ech_status check_step(copy_check *c, int s)
         ECH_TRY(check_pair(c, s, access_at(c, step, i), access_at(c, step, i + 1)));
     for (int i = 0; i < step->accesses && !copies; i++)
         if (access_at(c, step, i)->write && c->left[access_at(c, step, i)->value])
-            return ech_list_reject(c->plan, c->list, s, "writes what has been copied elsewhere");
+            return ECH_REJECT(c, s, "writes what has been copied elsewhere");
     return ECH_OK;
 }
 

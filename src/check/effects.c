@@ -112,16 +112,15 @@ static ech_status check_facts(const ech_turns *t, int s, const ech_promise *p, c
                  (e->gives & F(WHOLE) && step->kind != p->spread);
     if (e->gives & F(UPDATE) && on->rounds < p->rounds) lacks |= F(STATISTICS);
     if (lacks)
-        return ech_list_reject(t->plan, t->list, s, "comes where its bucket's %s is next, round %d",
-                               ech_fact_text(lacks), on->rounds);
-    if (other)
-        return ech_list_reject(t->plan, t->list, s, "does what nobody has promised of its bucket");
+        return ECH_REJECT(t, s, "comes where its bucket's %s is next, round %d",
+                          ech_fact_text(lacks), on->rounds);
+    if (other) return ECH_REJECT(t, s, "does what nobody has promised of its bucket");
     if ((e->gives | e->unless) & done)
-        return ech_list_reject(t->plan, t->list, s, "comes after its bucket's %s",
-                               ech_fact_text((e->gives | e->unless) & done));
+        return ECH_REJECT(t, s, "comes after its bucket's %s",
+                          ech_fact_text((e->gives | e->unless) & done));
     if (of_round && (step->count != on->rounds - !begins || (begins && on->rounds == p->rounds)))
-        return ech_list_reject(t->plan, t->list, s, "is of round %d; its bucket has begun %d of %d",
-                               step->count, on->rounds, p->rounds);
+        return ECH_REJECT(t, s, "is of round %d; its bucket has begun %d of %d", step->count,
+                          on->rounds, p->rounds);
     return ECH_OK;
 }
 
@@ -135,10 +134,9 @@ static ech_status check_extent(const ech_turns *t, int s, const ech_promise *p,
     ech_layout_group group = of_factors ? p->factors : p->group;
     if (e->gives & F(FOLD)) group = ECH_GROUP_TENSOR;
     if (ech_step_gathers(step) && step->group != group)
-        return ech_list_reject(t->plan, t->list, s, "does not meet the ranks of %s",
-                               ech_layout_group_name(group));
+        return ECH_REJECT(t, s, "does not meet the ranks of %s", ech_layout_group_name(group));
     if (on->scattered && !p->shares && e->gives & (F(UPDATE) | F(STATISTICS) | F(AWAY)))
-        return ech_list_reject(t->plan, t->list, s, "works on more than the shard that is summed");
+        return ECH_REJECT(t, s, "works on more than the shard that is summed");
     return ECH_OK;
 }
 
@@ -148,11 +146,10 @@ static ech_status sum_micro(const ech_turns *t, int s, ech_bucket_state *b, int 
 {
     const ech_step *step = &t->list->step.at[s];
     struct ech_micro_gradients *of = ech_turns_micro(t, s, step->index);
-    if (!of->step || of->summed)
-        return ech_list_reject(t->plan, t->list, s, "sums gradients that are not there");
+    if (!of->step || of->summed) return ECH_REJECT(t, s, "sums gradients that are not there");
     if (step->adds != (b->summed > 0))
-        return ech_list_reject(t->plan, t->list, s, "%s to what %d others have left",
-                               step->adds ? "adds" : "does not add", b->summed);
+        return ECH_REJECT(t, s, "%s to what %d others have left",
+                          step->adds ? "adds" : "does not add", b->summed);
     *before = of->step - 1;
     of->summed = true;
     b->summed++;
@@ -166,9 +163,8 @@ static ech_status join_pieces(const ech_turns *t, int s, const ech_bucket_state 
     const ech_step *step = &t->list->step.at[s];
     int place = step->turn & 1;
     if (b->left[place] > 1)
-        return ech_list_reject(t->plan, t->list, s,
-                               "comes before the updates of %d other pieces of its bucket",
-                               b->left[place] - 1);
+        return ECH_REJECT(t, s, "comes before the updates of %d other pieces of its bucket",
+                          b->left[place] - 1);
     for (int k = 0; k < t->plan->bucket.at[step->index].pieces; k++)
         if (b->away[place][k].step > *before) *before = b->away[place][k].step;
     return ECH_OK;
@@ -184,12 +180,10 @@ static ech_status check_access(const ech_turns *t, int s, const ech_bucket_state
     bool in_parts = step->micro >= 0;
     if (!e->works || sent || !ech_list_has_accesses(t->plan, t->list)) return ECH_OK;
     if (b->accessed != s + 1 || (in_parts && ech_turns_micro(t, s, step->index)->accessed != s + 1))
-        return ech_list_reject(t->plan, t->list, s, "does not access the gradients of bucket %d",
-                               step->index);
+        return ECH_REJECT(t, s, "does not access the gradients of bucket %d", step->index);
     if (!in_parts && b->sum && ech_list_gradients(t->plan, t->list, step, step->index) != b->sum)
-        return ech_list_reject(t->plan, t->list, s,
-                               "works on gradients of bucket %d that are not their sum",
-                               step->index);
+        return ECH_REJECT(t, s, "works on gradients of bucket %d that are not their sum",
+                          step->index);
     return ECH_OK;
 }
 
@@ -199,12 +193,11 @@ static ech_status check_waits(const ech_turns *t, int s, int before)
     const ech_step *step = &t->list->step.at[s], *read = &t->list->step.at[t->read];
     ech_lane lane = t->list->step.at[before].lane;
     if (lane != step->lane && t->known.step[step->lane][lane] < before)
-        return ech_list_reject(t->plan, t->list, s,
-                               "does not wait for step %d, the last on its bucket", before);
+        return ECH_REJECT(t, s, "does not wait for step %d, the last on its bucket", before);
     if (step->lane == ECH_LANE_HOST &&
         (read->kind != ECH_STEP_READ_UPDATE || read->turn != step->turn ||
          t->known.step[step->lane][read->lane] < t->read))
-        return ech_list_reject(t->plan, t->list, s, "does not wait for the turn's scalars");
+        return ECH_REJECT(t, s, "does not wait for the turn's scalars");
     return ECH_OK;
 }
 
@@ -217,14 +210,14 @@ static ech_status advance(ech_turns *t, int s, ech_bucket_state *b, ech_course *
     int before = on->step, micro_batches = t->list->numbering.micro_batches;
     bool in_parts = step->kind == ECH_STEP_SCATTER_GRADS && step->micro >= 0;
     if (on != &b->now && has_ended(p, on, last))
-        return ech_list_reject(t->plan, t->list, s, "is of a piece whose update has ended");
+        return ECH_REJECT(t, s, "is of a piece whose update has ended");
     ECH_TRY(check_facts(t, s, p, on, &e));
     ECH_TRY(check_extent(t, s, p, on, &e));
     if (on != &b->now && !e.of_piece && !is_of_round(&e)) ECH_TRY(join_pieces(t, s, b, &before));
     if (in_parts) ECH_TRY(sum_micro(t, s, b, &before));
     if (on == &b->now && !in_parts && b->summed && b->summed < micro_batches)
-        return ech_list_reject(t->plan, t->list, s, "comes when %d of %d micro-batches are summed",
-                               b->summed, micro_batches);
+        return ECH_REJECT(t, s, "comes when %d of %d micro-batches are summed", b->summed,
+                          micro_batches);
     ECH_TRY(check_waits(t, s, before));
     if (e.gives & F(UPDATE) && on->round) ECH_TRY(check_waits(t, s, on->round - 1));
     ECH_TRY(check_access(t, s, b, &e));
@@ -237,8 +230,8 @@ static ech_status advance(ech_turns *t, int s, ech_bucket_state *b, ech_course *
     /* each piece continues from there */
     bool ended = has_ended(p, on, last), leaves = e.gives & F(AWAY);
     if (leaves && b->left[place])
-        return ech_list_reject(t->plan, t->list, s, "comes before the update of turn %d has ended",
-                               b->away[place]->turn);
+        return ECH_REJECT(t, s, "comes before the update of turn %d has ended",
+                          b->away[place]->turn);
     for (int k = 0; leaves && k < pieces; k++) b->away[place][k] = *on;
     b->left[place] += leaves ? pieces : ended && on != &b->now ? -1 : 0;
     if (on == &b->now && (ended || leaves)) end_turn(t, b);
@@ -264,12 +257,10 @@ static ech_status update_piece(ech_turns *t, int s, ech_bucket_state *b)
     const ech_step *step = &t->list->step.at[s];
     int pieces = t->plan->bucket.at[step->index].pieces, piece = ech_step_piece(step);
     if (piece < 0 || piece > pieces || (piece && pieces == 1))
-        return ech_list_reject(t->plan, t->list, s, "is of piece %d; its bucket has %d", piece,
-                               pieces);
+        return ECH_REJECT(t, s, "is of piece %d; its bucket has %d", piece, pieces);
     effect e = effect_of(t, step, &b->promise);
     if (!piece && pieces > 1 && e.of_piece)
-        return ech_list_reject(t->plan, t->list, s,
-                               "comes where its bucket's update goes piece by piece");
+        return ECH_REJECT(t, s, "comes where its bucket's update goes piece by piece");
     ech_course *away = b->away[step->turn & 1];
     int at = piece ? piece - 1 : is_of_round(&e) ? 0 : pieces - 1;
     ECH_TRY(advance(t, s, b, &away[at], at == pieces - 1));
@@ -283,8 +274,7 @@ static ech_status update_piece(ech_turns *t, int s, ech_bucket_state *b)
 static ech_status serve(const ech_turns *t, int s, int b, ech_course *now)
 {
     if (t->list->step.at[s].turn != now->turn || now->has)
-        return ech_list_reject(t->plan, t->list, s, "comes before bucket %d of turn %d is served",
-                               b, now->turn);
+        return ECH_REJECT(t, s, "comes before bucket %d of turn %d is served", b, now->turn);
     now->has = F(WRITTEN);
     now->step = s;
     return ECH_OK;
@@ -299,7 +289,7 @@ static ech_status clip(const ech_turns *t, int s, int b, ech_bucket_state *of)
     ech_facts norm = of->promise.due & F(NORM);
     if (!(of->promise.due & F(CLIP)) || on->turn > turn) return ECH_OK;
     if (on->turn < turn || (on->has & norm) != norm)
-        return ech_list_reject(t->plan, t->list, s, "comes before the norm of bucket %d", b);
+        return ECH_REJECT(t, s, "comes before the norm of bucket %d", b);
     for (int k = 0; k < (away ? pieces : 1); k++) on[k].has |= F(CLIP);
     return ECH_OK;
 }
@@ -317,7 +307,7 @@ static bool is_meeting(const ech_turns *t, const ech_step *step)
 static ech_status meet(const ech_turns *t, int s, ech_bucket_state *b)
 {
     if (b->met || b->now.turn != t->list->turns || t->list->step.at[s].turn != 0)
-        return ech_list_reject(t->plan, t->list, s, "is not once after the last turn");
+        return ECH_REJECT(t, s, "is not once after the last turn");
     b->met = true;
     return ECH_OK;
 }
@@ -334,14 +324,13 @@ ech_status ech_turns_take(ech_turns *t, int s)
         for (int b = 0; b < buckets; b++) ECH_TRY(clip(t, s, b, &t->bucket[b]));
     if (!ech_step_has_bucket(step) || ech_step_brings_weights(step)) return ECH_OK;
     if (step->index < 0 || step->index >= buckets)
-        return ech_list_reject(t->plan, t->list, s, "is of a bucket that this rank does not have");
+        return ECH_REJECT(t, s, "is of a bucket that this rank does not have");
     ech_bucket_state *b = &t->bucket[step->index];
     int place = step->turn & 1;
     if (is_meeting(t, step)) return meet(t, s, b);
     if (b->left[place] && step->turn == b->away[place]->turn) return update_piece(t, s, b);
     if (step->turn != b->now.turn)
-        return ech_list_reject(t->plan, t->list, s, "is of turn %d; its bucket is in turn %d",
-                               step->turn, b->now.turn);
+        return ECH_REJECT(t, s, "is of turn %d; its bucket is in turn %d", step->turn, b->now.turn);
     return advance(t, s, b, &b->now, true);
 }
 
@@ -354,10 +343,10 @@ ech_status ech_turns_end(const ech_turns *t)
         if (b->mean && b->now.turn == 1 && !left) continue;
         if (b->promise.frozen && !b->now.has) continue;
         if (b->now.turn == t->list->turns && !b->now.has && !left && b->met == meets) continue;
-        return ech_list_reject(t->plan, t->list, (int)t->list->step.n - 1,
-                               "ends a list without every update: bucket %zu had %d of %d%s", i,
-                               b->now.turn - left, t->list->turns,
-                               meets && !b->met ? ", and not the updates of others" : "");
+        return ECH_REJECT(t, (int)t->list->step.n - 1,
+                          "ends a list without every update: bucket %zu had %d of %d%s", i,
+                          b->now.turn - left, t->list->turns,
+                          meets && !b->met ? ", and not the updates of others" : "");
     }
     return ECH_OK;
 }

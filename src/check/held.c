@@ -33,19 +33,17 @@ static ech_status check_place(const held_check *c, int s)
     int peer = find_peer(layout, c->plan->rank), blocks = (int)c->plan->model->block.n;
     bool evicts = step->kind == ECH_STEP_SEND_KEPT || step->kind == ECH_STEP_RECV_BACK;
     int rank = evicts ? c->plan->rank : peer, first, end;
-    if (!ech_list_trains(c->list))
-        return ech_list_reject(c->plan, c->list, s, "has nothing to carry in this list");
+    if (!ech_list_trains(c->list)) return ECH_REJECT(c, s, "has nothing to carry in this list");
     if (step->peer != peer || peer == c->plan->rank)
-        return ech_list_reject(c->plan, c->list, s, "has peer %d, not %d", step->peer, peer);
+        return ECH_REJECT(c, s, "has peer %d, not %d", step->peer, peer);
     if (step->block < 0 || step->block >= blocks || step->micro < 0 ||
         step->micro >= c->list->micro_batches || step->chunk < 0 || step->chunk >= layout->chunks)
-        return ech_list_reject(c->plan, c->list, s, "is of no micro-batch of this rank");
+        return ECH_REJECT(c, s, "is of no micro-batch of this rank");
     ech_layout_blocks(layout, rank, step->chunk, &first, &end);
     if (step->block < first || step->block >= end)
-        return ech_list_reject(c->plan, c->list, s, "is of a block that rank %d does not have",
-                               rank);
+        return ECH_REJECT(c, s, "is of a block that rank %d does not have", rank);
     if (step->turn != ech_micro_at(c->list->numbering, step->micro).turn)
-        return ech_list_reject(c->plan, c->list, s, "is counted to turn %d", step->turn);
+        return ECH_REJECT(c, s, "is counted to turn %d", step->turn);
     return ECH_OK;
 }
 
@@ -56,13 +54,12 @@ static ech_status check_bytes(const held_check *c, int s)
     for (int i = 0; i < step->accesses; i++) {
         const ech_access *access = &c->list->access.at[step->first_access + i];
         if (access->write != ech_step_receives(step))
-            return ech_list_reject(c->plan, c->list, s,
-                                   "writes what it sends, or reads what comes");
+            return ECH_REJECT(c, s, "writes what it sends, or reads what comes");
         bytes += ech_plan_value(c->plan, c->list, access->value)->bytes;
     }
     if (step->bytes <= 0 || (c->list->access.n && bytes != step->bytes))
-        return ech_list_reject(c->plan, c->list, s, "has %lld bytes, its values %lld",
-                               (long long)step->bytes, (long long)bytes);
+        return ECH_REJECT(c, s, "has %lld bytes, its values %lld", (long long)step->bytes,
+                          (long long)bytes);
     return ECH_OK;
 }
 
@@ -81,14 +78,12 @@ static ech_status check_values(const held_check *c, int s, int gone)
     bool same = step->accesses == went->accesses;
     for (int i = 0; i < step->accesses && same; i++) {
         int value = value_at(c, went, i);
-        if (evicts && value < persistent)
-            return ech_list_reject(c->plan, c->list, gone, "sends what always lives");
+        if (evicts && value < persistent) return ECH_REJECT(c, gone, "sends what always lives");
         int back = evicts ? c->list->value.at[value - persistent].returned : value;
         same = value_at(c, step, i) == back;
     }
     if (same) return ECH_OK;
-    return ech_list_reject(c->plan, c->list, s, "brings back another value than step %d has taken",
-                           gone);
+    return ECH_REJECT(c, s, "brings back another value than step %d has taken", gone);
 }
 
 static ech_status check_message(held_check *c, int s)
@@ -99,14 +94,14 @@ static ech_status check_message(held_check *c, int s)
     int at = step->block * c->list->micro_batches + step->micro;
     bool back = ech_step_kind_message(step->kind) == ECH_MESSAGE_BACK;
     int *slot = back ? &c->back[at] : &c->gone[at];
-    if (*slot) return ech_list_reject(c->plan, c->list, s, "is the same as step %d", *slot - 1);
+    if (*slot) return ECH_REJECT(c, s, "is the same as step %d", *slot - 1);
     *slot = s + 1;
     if (!back) {
         for (int i = 0; i < step->accesses && ech_step_sends(step); i++)
             c->left[value_at(c, step, i)] = s + 1;
         return ECH_OK;
     }
-    if (!c->gone[at]) return ech_list_reject(c->plan, c->list, s, "brings back what has not gone");
+    if (!c->gone[at]) return ECH_REJECT(c, s, "brings back what has not gone");
     return check_values(c, s, c->gone[at] - 1);
 }
 
@@ -117,8 +112,8 @@ static ech_status check_step(held_check *c, int s)
     for (int i = 0; i < step->accesses; i++) {
         const ech_access *access = &c->list->access.at[step->first_access + i];
         if (access->write && c->left[access->value])
-            return ech_list_reject(c->plan, c->list, s, "writes what step %d has sent away",
-                                   c->left[access->value] - 1);
+            return ECH_REJECT(c, s, "writes what step %d has sent away",
+                              c->left[access->value] - 1);
     }
     return ECH_OK;
 }
@@ -127,7 +122,7 @@ static ech_status check_ends(const held_check *c, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (c->gone[i] && !c->back[i])
-            return ech_list_reject(c->plan, c->list, c->gone[i] - 1, "takes what never comes back");
+            return ECH_REJECT(c, c->gone[i] - 1, "takes what never comes back");
     return ECH_OK;
 }
 

@@ -66,23 +66,21 @@ static ech_status enter(mail *m, int s)
     const ech_step *step = &m->list->step.at[s];
     const ech_block_steps *b = m->blocks;
     if (ech_step_kind_is_gradient(step->kind) && !ech_list_trains(m->list))
-        return ech_list_reject(m->plan, m->list, s, "has nothing to carry in this list");
+        return ECH_REJECT(m, s, "has nothing to carry in this list");
     if (step->chunk < 0 || step->chunk >= b->chunks || step->micro < 0 ||
         step->micro >= b->micro_batches)
-        return ech_list_reject(m->plan, m->list, s, "is of no micro-batch of this rank");
+        return ECH_REJECT(m, s, "is of no micro-batch of this rank");
     if (step->block !=
         (ech_step_kind_is_at_output(step->kind) ? b->end[step->chunk] - 1 : b->first[step->chunk]))
-        return ech_list_reject(m->plan, m->list, s, "is of a block that has no neighbour there");
+        return ECH_REJECT(m, s, "is of a block that has no neighbour there");
     if (step->turn != ech_micro_at(m->list->numbering, step->micro).turn)
-        return ech_list_reject(m->plan, m->list, s, "is counted to turn %d", step->turn);
+        return ECH_REJECT(m, s, "is counted to turn %d", step->turn);
     int peer = find_peer(m, step->kind, step->chunk, step->micro);
     if (peer != step->peer)
-        return ech_list_reject(m->plan, m->list, s, "has peer %d; its micro-batch is rank %d's",
-                               step->peer, peer);
-    if (step->bytes <= 0) return ech_list_reject(m->plan, m->list, s, "has no bytes");
+        return ECH_REJECT(m, s, "has peer %d; its micro-batch is rank %d's", step->peer, peer);
+    if (step->bytes <= 0) return ECH_REJECT(m, s, "has no bytes");
     int *slot = message_of(m, step->kind, step->chunk, step->micro);
-    if (*slot >= 0)
-        return ech_list_reject(m->plan, m->list, s, "is the same message as step %d", *slot);
+    if (*slot >= 0) return ECH_REJECT(m, s, "is the same message as step %d", *slot);
     *slot = s;
     return ECH_OK;
 }
@@ -119,19 +117,13 @@ static ech_status check_message(const mail *m, ech_step_kind kind, int chunk, in
     int user = find_user(m, kind, chunk, micro), last = (int)m->list->step.n - 1;
     if (find_peer(m, kind, chunk, micro) < 0) return ECH_OK;
     bool sends = ech_step_kind_sends(kind);
-    if (s < 0)
-        return ech_list_reject(m->plan, m->list, user < 0 ? last : user, "has no %s",
-                               ech_step_name(kind));
+    if (s < 0) return ECH_REJECT(m, user < 0 ? last : user, "has no %s", ech_step_name(kind));
     const ech_step *step = &m->list->step.at[s];
-    if (user < 0) return ech_list_reject(m->plan, m->list, s, "belongs to no step");
+    if (user < 0) return ECH_REJECT(m, s, "belongs to no step");
     if (sends && !is_behind(m->list, step, user))
-        return ech_list_reject(m->plan, m->list, s, "does not wait for step %d, which makes it",
-                               user);
+        return ECH_REJECT(m, s, "does not wait for step %d, which makes it", user);
     if (!sends && m->waiter[s] > user)
-        return ech_list_reject(m->plan, m->list, user,
-                               "does not wait for step %d, which brings "
-                               "what it reads",
-                               s);
+        return ECH_REJECT(m, user, "does not wait for step %d, which brings what it reads", s);
     return ECH_OK;
 }
 

@@ -87,8 +87,7 @@ static ech_status expect(const race_check *c, int s, int other, int value, const
     if (other < 0 || other == s || knows(c, s, other)) return ECH_OK;
     ECH_FREED_TEXT name = {0};
     ech_value_print(c->plan, c->list, value, &name);
-    return ech_list_reject(c->plan, c->list, s, "does not wait for step %d, which %s %s", other,
-                           what, name.at);
+    return ECH_REJECT(c, s, "does not wait for step %d, which %s %s", other, what, name.at);
 }
 
 /* Checks that all steps have ended that must not overlap a read, or a write, of a part of the
@@ -106,8 +105,7 @@ static ech_status touch_part(race_check *c, int s, int value, int part, bool wri
 {
     touched *of = &c->part[part];
     bool is_new = value >= (int)c->plan->persistent.n && of->writer < 0;
-    if (is_new && !write)
-        return ech_list_reject(c->plan, c->list, s, "reads a value that nothing has written");
+    if (is_new && !write) return ECH_REJECT(c, s, "reads a value that nothing has written");
     ECH_TRY(expect_all(c, s, value, part, write));
     int heir = is_new ? c->heir_of[value] : -1;
     if (heir >= 0) ECH_TRY(expect_all(c, s, heir, c->first[heir], true));
@@ -168,7 +166,7 @@ static ech_status check_scratch(race_check *c, int s)
     int before = c->scratch[step->lane], now = ech_step_is_sum(step) ? step->scratch : -1;
     c->scratch[step->lane] = now;
     if (now < 0 || now != before) return ECH_OK;
-    return ech_list_reject(c->plan, c->list, s, "has the scratch of the sum before it");
+    return ECH_REJECT(c, s, "has the scratch of the sum before it");
 }
 
 static ech_status check_step(race_check *c, int s)

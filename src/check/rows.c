@@ -31,8 +31,7 @@ static ech_status expect_access(const rows_check *c, int s, int value, bool writ
     const ech_step *step = &c->list->step.at[s];
     if (!ech_list_has_accesses(c->plan, c->list)) return ECH_OK;
     if (ech_step_accesses(c->list, step, value, write)) return ECH_OK;
-    return ech_list_reject(c->plan, c->list, s, "does not access %s of bucket %d", what,
-                           step->index);
+    return ECH_REJECT(c, s, "does not access %s of bucket %d", what, step->index);
 }
 
 static ech_status make_list(rows_check *c, int s)
@@ -40,8 +39,7 @@ static ech_status make_list(rows_check *c, int s)
     const ech_step *step = &c->list->step.at[s];
     int *there = &c->there[2 * step->index + step->turn % 2];
     if (*there > c->added[step->index])
-        return ech_list_reject(c->plan, c->list, s, "comes before the rows of turn %d are added",
-                               *there - 1);
+        return ECH_REJECT(c, s, "comes before the rows of turn %d are added", *there - 1);
     *there = step->turn + 1;
     const ech_bucket *bucket = &c->plan->bucket.at[step->index];
     return expect_access(c, s, ech_bucket_rows(bucket, step->turn), true, "the turn's list");
@@ -51,7 +49,7 @@ static ech_status use_list(const rows_check *c, int s, int turn)
 {
     const ech_step *step = &c->list->step.at[s];
     if (c->there[2 * step->index + turn % 2] != turn + 1)
-        return ech_list_reject(c->plan, c->list, s, "does not know the rows of turn %d", turn);
+        return ECH_REJECT(c, s, "does not know the rows of turn %d", turn);
     const ech_bucket *bucket = &c->plan->bucket.at[step->index];
     return expect_access(c, s, ech_bucket_rows(bucket, turn), false, "the turn's list");
 }

@@ -59,9 +59,8 @@ static ech_status check_statistics(state_check *c, int s)
         bool new = begins(step, v) && value > *of;
         if (new) *of = value;
         if (v->index != step->index || *of != value || (begins(step, v) && !new))
-            return ech_list_reject(c->plan, c->list, s,
-                                   "accesses statistics that are not its turn's of bucket %d",
-                                   step->index);
+            return ECH_REJECT(c, s, "accesses statistics that are not its turn's of bucket %d",
+                              step->index);
     }
     return ECH_OK;
 }
@@ -120,18 +119,15 @@ static ech_status check_factors(state_check *c, int s)
         bool new = begins_them &&value > *of;
         if (new) *of = value;
         if (v->index != step->index || *of != value || begins_them != new)
-            return ech_list_reject(c->plan, c->list, s,
-                                   "accesses factors that are not its turn's of bucket %d",
-                                   step->index);
+            return ECH_REJECT(c, s, "accesses factors that are not its turn's of bucket %d",
+                              step->index);
         found = true;
     }
     bool normed = step->kind == ECH_STEP_NORM && c->factors[step->index];
     if (found != (compressing[step->kind].on.factors || normed))
-        return ech_list_reject(c->plan, c->list, s, "%s factors",
-                               found ? "accesses" : "does not access its bucket's");
+        return ECH_REJECT(c, s, "%s factors", found ? "accesses" : "does not access its bucket's");
     if (compressing[step->kind].is && !has_states(c, s))
-        return ech_list_reject(c->plan, c->list, s,
-                               "does not access just the states that it works on");
+        return ECH_REJECT(c, s, "does not access just the states that it works on");
     return ECH_OK;
 }
 
@@ -144,14 +140,13 @@ static ech_status check_states(state_check *c, int s)
         int value = c->list->access.at[step->first_access + i].value;
         if (value >= (int)c->plan->persistent.n || c->state_of[value] < 0) continue;
         if (c->state_of[value] != step->index)
-            return ech_list_reject(c->plan, c->list, s, "accesses states of bucket %d",
-                                   c->state_of[value]);
+            return ECH_REJECT(c, s, "accesses states of bucket %d", c->state_of[value]);
         c->updated[value] = s + 1;
     }
     for (int param = 0, state = 0, v; step->kind == ECH_STEP_UPDATE &&
                                       (v = next_state(c->plan, step->index, &param, &state)) >= 0;)
         if (c->updated[v] != s + 1)
-            return ech_list_reject(c->plan, c->list, s, "does not access all states of its bucket");
+            return ECH_REJECT(c, s, "does not access all states of its bucket");
     return ECH_OK;
 }
 

@@ -86,9 +86,8 @@ static ech_status check_promise(shelf *v, int s)
         wanted = *read;
     if (first) *read = step->version;
     if (step->version == wanted) return ECH_OK;
-    return ech_list_reject(v->plan, v->list, s,
-                           "reads version %d of the weights, and by its schedule should read %d",
-                           step->version, wanted);
+    return ECH_REJECT(v, s, "reads version %d of the weights, and by its schedule should read %d",
+                      step->version, wanted);
 }
 
 /* Step s touches the slot of a version: gathered weights have arrived there. */
@@ -96,8 +95,7 @@ static ech_status check_gathered(const shelf *v, int s, int bucket, int version)
 {
     int gather = place_of(v, bucket, version)->gather;
     if (v->known.step[v->list->step.at[s].lane][ECH_LANE_GATHER] >= gather) return ECH_OK;
-    return ech_list_reject(v->plan, v->list, s,
-                           "does not wait for step %d, which gathers bucket %d", gather, bucket);
+    return ECH_REJECT(v, s, "does not wait for step %d, which gathers bucket %d", gather, bucket);
 }
 
 static ech_status check_place(const shelf *v, int s, int bucket)
@@ -106,12 +104,10 @@ static ech_status check_place(const shelf *v, int s, int bucket)
     if (is_frozen(v, bucket)) return ECH_OK; /* in every version the same */
     if (there == version) return check_gathered(v, s, bucket, version);
     if (there == NOTHING || there > version)
-        return ech_list_reject(v->plan, v->list, s,
-                               "reads version %d of the weights, which is overwritten (of %d "
-                               "that are kept)",
-                               version, v->versions);
-    return ech_list_reject(v->plan, v->list, s,
-                           "reads version %d of the weights, which does not exist yet", version);
+        return ECH_REJECT(
+            v, s, "reads version %d of the weights, which is overwritten (of %d that are kept)",
+            version, v->versions);
+    return ECH_REJECT(v, s, "reads version %d of the weights, which does not exist yet", version);
 }
 
 /* ---- accesses ---- */
@@ -125,9 +121,8 @@ static ech_status check_instance(shelf *v, int s, const ech_access *access)
     if (access->write) *instance = version;
     v->touched[bucket] = s + 1;
     if (*instance == version) return ECH_OK;
-    return ech_list_reject(v->plan, v->list, s,
-                           "accesses weights of bucket %d that are not of version %d", bucket,
-                           version);
+    return ECH_REJECT(v, s, "accesses weights of bucket %d that are not of version %d", bucket,
+                      version);
 }
 
 /* At a list's end the mean of workers' layer states is one more version of these. */
@@ -155,15 +150,12 @@ static ech_status check_accesses(shelf *v, int s)
             continue;
         }
         if (access->write && !writes)
-            return ech_list_reject(v->plan, v->list, s, "writes weights of bucket %d",
-                                   value->index);
+            return ECH_REJECT(v, s, "writes weights of bucket %d", value->index);
         if (writes && value->index != step->index)
-            return ech_list_reject(v->plan, v->list, s, "accesses weights of bucket %d",
-                                   value->index);
+            return ECH_REJECT(v, s, "accesses weights of bucket %d", value->index);
         if (access->value != ech_plan_weights(v->plan, value->index, version))
-            return ech_list_reject(v->plan, v->list, s,
-                                   "accesses weights of bucket %d that are not of version %d",
-                                   value->index, version);
+            return ECH_REJECT(v, s, "accesses weights of bucket %d that are not of version %d",
+                              value->index, version);
         if (access->write || !writes) v->touched[value->index] = s + 1;
     }
     return ECH_OK;
@@ -172,8 +164,7 @@ static ech_status check_accesses(shelf *v, int s)
 static ech_status expect_access(const shelf *v, int s, int bucket)
 {
     if (!ech_list_has_accesses(v->plan, v->list) || v->touched[bucket] == s + 1) return ECH_OK;
-    return ech_list_reject(v->plan, v->list, s,
-                           "does not access the weights of bucket %d, as it must", bucket);
+    return ECH_REJECT(v, s, "does not access the weights of bucket %d, as it must", bucket);
 }
 
 /* ---- steps ---- */
@@ -210,10 +201,10 @@ static ech_status check_there(const shelf *v, int s)
 static ech_status stash(shelf *v, int s)
 {
     const ech_step *step = &v->list->step.at[s];
-    if (v->versions == 1) return ech_list_reject(v->plan, v->list, s, "has no second place");
+    if (v->versions == 1) return ECH_REJECT(v, s, "has no second place");
     if (step->version != v->newest[step->index])
-        return ech_list_reject(v->plan, v->list, s, "copies version %d; the newest is %d",
-                               step->version, v->newest[step->index]);
+        return ECH_REJECT(v, s, "copies version %d; the newest is %d", step->version,
+                          v->newest[step->index]);
     ECH_TRY(check_gathered(v, s, step->index, step->version + 1));
     set_place(v, step->index, step->version + 1, NOTHING);
     bool copies = !ech_plan_has_masters(v->plan, &v->plan->bucket.at[step->index]);
@@ -225,8 +216,7 @@ static ech_status update(shelf *v, int s)
     const ech_step *step = &v->list->step.at[s];
     int wanted = v->newest[step->index] + 1;
     if (step->version != wanted)
-        return ech_list_reject(v->plan, v->list, s, "makes version %d; the next is %d",
-                               step->version, wanted);
+        return ECH_REJECT(v, s, "makes version %d; the next is %d", step->version, wanted);
     ECH_TRY(check_gathered(v, s, step->index, step->version));
     const ech_bucket *bucket = &v->plan->bucket.at[step->index];
     bool made = ++v->made[step->index] == (ech_step_piece(step) ? bucket->pieces : 1);
@@ -244,8 +234,8 @@ static ech_status gather(shelf *v, int s)
     /* Others make it; after a span of pushes it includes other workers' updates. */
     v->newest[step->index] += ech_promise_is_served(v->plan);
     if (step->version != v->newest[step->index])
-        return ech_list_reject(v->plan, v->list, s, "makes version %d whole; the newest is %d",
-                               step->version, v->newest[step->index]);
+        return ECH_REJECT(v, s, "makes version %d whole; the newest is %d", step->version,
+                          v->newest[step->index]);
     if (ech_step_brings_weights(step)) return expect_access(v, s, step->index);
     set_place(v, step->index, step->version, step->version);
     place_of(v, step->index, step->version)->gather = s;

@@ -23,8 +23,7 @@ static ech_status check_bring(gathers *g, int s, const ech_access *access, const
     bool *brought = &g->brought[access->value - (int)g->plan->persistent.n];
     bool is_its = value->index == step->index && value->block == step->block;
     if (!is_its || access->write == *brought)
-        return ech_list_reject(g->plan, g->list, s,
-                               "accesses weights that are not an instance of its own");
+        return ECH_REJECT(g, s, "accesses weights that are not an instance of its own");
     *brought = true;
     return ECH_OK;
 }
@@ -36,8 +35,7 @@ static ech_status check_on_host(gathers *g, int s, const ech_access *access)
     int own = access->value - (int)g->plan->persistent.n;
     if (step->kind != ECH_STEP_FETCH || access->write) return ECH_OK;
     if (g->taken[own])
-        return ech_list_reject(g->plan, g->list, s,
-                               "reads a copy of weights on the host that another step has read");
+        return ECH_REJECT(g, s, "reads a copy of weights on the host that another step has read");
     g->taken[own] = true;
     return ECH_OK;
 }
@@ -56,8 +54,7 @@ static ech_status check_access(gathers *g, int s, const ech_access *access)
         return check_bring(g, s, access, value);
     if (ech_step_kind_phase(step->kind) < 0 || access->write || value->block != step->block ||
         value->bytes != whole)
-        return ech_list_reject(g->plan, g->list, s, "accesses weights that are brought to block %d",
-                               value->block);
+        return ECH_REJECT(g, s, "accesses weights that are brought to block %d", value->block);
     g->found[value->index] = s + 1;
     return ECH_OK;
 }
@@ -74,9 +71,8 @@ static ech_status read_by_model(const gathers *g, int s)
             int bucket = o->port == ECH_PORT_PARAM ? g->plan->param[o->value].bucket : -1;
             if (bucket < 0 || !ech_bucket_is_brought(&g->plan->bucket.at[bucket])) continue;
             if (g->found[bucket] != s + 1)
-                return ech_list_reject(g->plan, g->list, s,
-                                       "does not access the weights of bucket %d that it reads",
-                                       bucket);
+                return ECH_REJECT(g, s, "does not access the weights of bucket %d that it reads",
+                                  bucket);
         }
     }
     return ECH_OK;

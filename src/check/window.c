@@ -60,9 +60,8 @@ static ech_status update(const window_check *c, int s)
     int64_t first;
     if (ech_bucket_updated(bucket, &first) == bucket->elements) return ECH_OK; /* its own */
     if (c->met >= 0 && knows(c, step, ECH_LANE_REDUCE, c->met)) return ECH_OK;
-    return ech_list_reject(c->plan, c->list, s,
-                           "does not wait until all ranks have read the weights of bucket %d",
-                           step->index);
+    return ECH_REJECT(c, s, "does not wait until all ranks have read the weights of bucket %d",
+                      step->index);
 }
 
 static ech_status check_central(window_check *c, int s)
@@ -96,10 +95,9 @@ static ech_status meet(window_check *c, int s)
     int wanted = shared_by_all(c);
     if (c->meetings == 2 && c->leads && c->last_relay >= 0) before = c->last_relay;
     if (c->meetings == last_meeting(c) || (c->meetings == 0 && c->offered != wanted))
-        return ech_list_reject(c->plan, c->list, s, "comes when %d of %d buckets are offered",
-                               c->offered, wanted);
+        return ECH_REJECT(c, s, "comes when %d of %d buckets are offered", c->offered, wanted);
     if (!knows(c, step, ECH_LANE_COMPUTE, before))
-        return ech_list_reject(c->plan, c->list, s, "does not wait for step %d", before);
+        return ECH_REJECT(c, s, "does not wait for step %d", before);
     c->meetings++;
     c->meeting = s;
     return ECH_OK;
@@ -111,7 +109,7 @@ static ech_status pull(window_check *c, int s)
     bool last = step->version == c->list->updates + 1;
     if (!last) return ECH_OK;
     if (c->meetings != last_meeting(c) || !knows(c, step, ECH_LANE_REDUCE, c->meeting))
-        return ech_list_reject(c->plan, c->list, s, "does not wait until all ranks have added");
+        return ECH_REJECT(c, s, "does not wait until all ranks have added");
     c->pulled++;
     c->last_pull = s;
     return ECH_OK;
@@ -122,7 +120,7 @@ static ech_status add(window_check *c, int s)
     const ech_step *step = &c->list->step.at[s];
     c->last_add = s;
     if (c->meetings == 1 && knows(c, step, ECH_LANE_REDUCE, c->meeting)) return ECH_OK;
-    return ech_list_reject(c->plan, c->list, s, "does not wait until all ranks have offered");
+    return ECH_REJECT(c, s, "does not wait until all ranks have offered");
 }
 
 /* ---- the token ---- */
@@ -157,16 +155,14 @@ static ech_status pass_token(window_check *c, int s)
     int cluster = ech_ring_cluster(ring, c->plan->rank);
     int peer = ech_ring_leader(ring, cluster + (sends ? 1 : c->clusters - 1));
     if (!c->leads || c->clusters < 2)
-        return ech_list_reject(c->plan, c->list, s, "is of a rank that never has the token");
+        return ECH_REJECT(c, s, "is of a rank that never has the token");
     if (step->peer != peer)
-        return ech_list_reject(c->plan, c->list, s, "has peer %d, not the neighbour, %d",
-                               step->peer, peer);
+        return ECH_REJECT(c, s, "has peer %d, not the neighbour, %d", step->peer, peer);
     if (sends != c->has_token)
-        return ech_list_reject(c->plan, c->list, s,
-                               sends ? "sends a token that is not here" : "makes two tokens");
+        return ECH_REJECT(c, s, sends ? "sends a token that is not here" : "makes two tokens");
     if (sends &&
         (c->relays != shared_by_all(c) || !knows(c, step, ECH_LANE_COMPUTE, c->last_relay)))
-        return ech_list_reject(c->plan, c->list, s, "does not wait for what is relayed");
+        return ECH_REJECT(c, s, "does not wait for what is relayed");
     c->has_token = !sends;
     c->relays = 0;
     if (sends)
@@ -181,17 +177,15 @@ static ech_status relay(window_check *c, int s)
     const ech_step *step = &c->list->step.at[s];
     bool known = c->came < 0 || knows(c, step, ECH_LANE_RECEIVE, c->came);
     bool drains = ech_step_relays_last(c->plan, c->list, step);
-    if (!c->has_token || !known)
-        return ech_list_reject(c->plan, c->list, s, "does not have the token");
+    if (!c->has_token || !known) return ECH_REJECT(c, s, "does not have the token");
     bool shared = !c->plan->bucket.at[step->index].commits;
     if (!shared || ech_plan_shared(c->plan, step->index) != c->relays || step->count != c->visit ||
         step->count >= all_visits(c))
-        return ech_list_reject(c->plan, c->list, s, "is not of bucket %d and visit %d", c->relays,
-                               c->visit);
+        return ECH_REJECT(c, s, "is not of bucket %d and visit %d", c->relays, c->visit);
     if (c->meetings != (drains ? 2 : 1) || (drains && !knows(c, step, ECH_LANE_REDUCE, c->meeting)))
-        return ech_list_reject(c->plan, c->list, s, "comes after %d meetings", c->meetings);
+        return ECH_REJECT(c, s, "comes after %d meetings", c->meetings);
     if (!drains && step->count + 1 != visits_of(c, step->turn))
-        return ech_list_reject(c->plan, c->list, s, "comes after turn %d", step->turn);
+        return ECH_REJECT(c, s, "comes after turn %d", step->turn);
     c->relays++;
     c->last_relay = s;
     return ECH_OK;
@@ -211,8 +205,7 @@ static ech_status check_lock_free(window_check *c, int s)
     if (step->kind == ECH_STEP_OFFER) {
         c->offered++;
         c->last_offer = s;
-        if (c->meetings)
-            return ech_list_reject(c->plan, c->list, s, "comes after the first meeting");
+        if (c->meetings) return ECH_REJECT(c, s, "comes after the first meeting");
     }
     if (step->kind == ECH_STEP_MEET) return meet(c, s);
     if (step->kind == ECH_STEP_RELAY) return relay(c, s);
@@ -223,11 +216,10 @@ static ech_status check_lock_free(window_check *c, int s)
     if (folds(step) && c->last_pull >= 0 && knows(c, step, ECH_LANE_COMPUTE, c->last_pull))
         c->met = s;
     if (step->kind != ECH_STEP_READ) return ECH_OK;
-    if (!has_relayed(c))
-        return ech_list_reject(c->plan, c->list, s, "comes before the token's visit %d", c->visit);
+    if (!has_relayed(c)) return ECH_REJECT(c, s, "comes before the token's visit %d", c->visit);
     c->ended = c->met >= 0 && knows(c, step, ECH_LANE_REDUCE, c->met);
     if (c->ended && c->pulled == shared_by_all(c)) return ECH_OK;
-    return ech_list_reject(c->plan, c->list, s, "comes before all ranks have pulled all weights");
+    return ECH_REJECT(c, s, "comes before all ranks have pulled all weights");
 }
 
 ech_status ech_check_window(const ech_plan *plan, const ech_list *list)
