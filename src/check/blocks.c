@@ -128,6 +128,7 @@ static ech_status enter(const ech_plan *plan, const ech_list *list, int s, ech_b
 ech_status ech_block_steps_create(const ech_plan *plan, const ech_list *list, ech_block_steps *out)
 {
     size_t chunks = (size_t)plan->layout->chunks, n = 0;
+    ECH_CLEANUP(ech_block_steps_free)
     ech_block_steps b = {.chunks = (int)chunks, .micro_batches = list->micro_batches};
     b.first = ech_calloc(chunks, sizeof *b.first);
     b.end = ech_calloc(chunks, sizeof *b.end);
@@ -140,13 +141,10 @@ ech_status ech_block_steps_create(const ech_plan *plan, const ech_list *list, ec
     n *= (size_t)list->micro_batches * ECH_PHASES;
     b.at = ech_calloc(n, sizeof *b.at);
     for (size_t i = 0; i < n; i++) b.at[i] = (struct ech_block_step){.first = -1, .last = -1};
-    for (int s = 0; s < (int)list->step.n; s++) {
-        ech_status status = is_work(&list->step.at[s]) ? enter(plan, list, s, &b) : ECH_OK;
-        if (status == ECH_OK) continue;
-        ech_block_steps_free(&b);
-        return status;
-    }
+    for (int s = 0; s < (int)list->step.n; s++)
+        if (is_work(&list->step.at[s])) ECH_TRY(enter(plan, list, s, &b));
     *out = b;
+    b = (ech_block_steps){0};
     return ECH_OK;
 }
 

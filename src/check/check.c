@@ -17,7 +17,7 @@ enum { LINES_AROUND = 8 };
 
 static void print_around(const ech_list *list, int marked)
 {
-    ech_text text = {0}, around = {0};
+    ECH_FREED_TEXT text = {0}, around = {0};
     ech_list_print(list, &text);
     int line = 0;
     for (const char *at = text.at; at && *at; line++) {
@@ -29,8 +29,6 @@ static void print_around(const ech_list *list, int marked)
         at = *end ? end + 1 : end;
     }
     ech_log_text(around.at ? around.at : "");
-    ech_text_free(&text);
-    ech_text_free(&around);
 }
 
 ech_status ech_list_reject(const ech_plan *plan, const ech_list *list, int marked,
@@ -41,16 +39,11 @@ ech_status ech_list_reject(const ech_plan *plan, const ech_list *list, int marke
     va_start(arguments, format);
     vsnprintf(why, sizeof why, format, arguments);
     va_end(arguments);
-    bool quiet = ech_log_set_quiet(true);
-    ech_log_set_quiet(quiet);
-    if (!quiet) print_around(list, marked);
-    ech_text name = {0};
+    if (!ech_log_is_quiet()) print_around(list, marked);
+    ECH_FREED_TEXT name = {0};
     ech_step_print(&list->step.at[marked], &name);
-    ech_status status = ech_fail_at(__FILE__, __LINE__, ECH_EINTERNAL,
-                                    "schedule check of list %s, rank %d: step %d (%s) %s",
-                                    ech_list_name(list->kind), plan->rank, marked, name.at, why);
-    ech_text_free(&name);
-    return status;
+    ECH_FAIL(ECH_EINTERNAL, "schedule check of list %s, rank %d: step %d (%s) %s",
+             ech_list_name(list->kind), plan->rank, marked, name.at, why);
 }
 
 bool ech_list_has_accesses(const ech_plan *plan, const ech_list *list)
@@ -117,12 +110,10 @@ ech_status ech_check_list(const ech_plan *plan, const ech_list *list)
 {
     ECH_TRY(check_after(plan, list));
     if (ech_list_has_blocks(list) && !ech_layout_serves(plan->layout, plan->rank)) {
-        ech_block_steps blocks;
+        ECH_CLEANUP(ech_block_steps_free) ech_block_steps blocks = {0};
         ECH_TRY(ech_block_steps_create(plan, list, &blocks));
-        ech_status status = ech_check_blocks(plan, list, &blocks);
-        if (status == ECH_OK) status = ech_check_messages(plan, list, &blocks);
-        ech_block_steps_free(&blocks);
-        ECH_TRY(status);
+        ECH_TRY(ech_check_blocks(plan, list, &blocks));
+        ECH_TRY(ech_check_messages(plan, list, &blocks));
         ECH_TRY(ech_check_collectives(plan, list));
         ECH_TRY(ech_check_resident(plan, list));
         ECH_TRY(ech_check_carried(plan, list));

@@ -350,7 +350,7 @@ static void begin(checking *c)
 
 static void end(checking *c)
 {
-    for (size_t b = 0; b < c->plan->model->block.n; b++) {
+    for (size_t b = 0; c->uses && b < c->plan->model->block.n; b++) {
         block_uses *uses = &c->uses[b];
         free(uses->use.at);
         for (int phase = 0; phase < ECH_PHASES; phase++) free(uses->first[phase]);
@@ -365,17 +365,14 @@ static void end(checking *c)
 
 ech_status ech_check_collectives(const ech_plan *plan, const ech_list *list)
 {
-    checking c = {.plan = plan, .list = list};
+    ECH_CLEANUP(end) checking c = {.plan = plan, .list = list};
     bool cut = plan->layout->tensor > 1 || plan->layout->context > 1 ||
                plan->layout->sharding.expert > 1 || plan->model->options.norm_replicas > 1;
-    ech_status status = ECH_OK;
     if (cut) begin(&c);
-    for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) {
-        if (cut)
-            status = check_step(&c, s);
-        else if (list->step.at[s].kind == ECH_STEP_COLLECTIVE)
-            status = ech_list_reject(plan, list, s, "has no ranks to do it with");
+    for (int s = 0; s < (int)list->step.n; s++) {
+        if (cut) ECH_TRY(check_step(&c, s));
+        if (!cut && list->step.at[s].kind == ECH_STEP_COLLECTIVE)
+            return ECH_REJECT(&c, s, "has no ranks to do it with");
     }
-    if (cut) end(&c);
-    return status;
+    return ECH_OK;
 }

@@ -5,8 +5,6 @@
  * copy. So an update on the host works on the intended data, and the data that returns is the data
  * that left.
  */
-#include <stdlib.h>
-
 #include "check/checker.h"
 #include "schedule/operands.h"
 #include "schedule/states.h"
@@ -21,7 +19,7 @@ typedef struct copy_check {
     /* [values] the turn in which it was copied to the host for an update, + 1; 0: none */
     int *turn;
     int *piece; /* [values] its piece of a bucket, as in ech_step.count */
-    int *first; /* [buckets] */
+    int *first; /* [buckets + 1] */
     /* [first[bucket] + piece] the value with the weights that a piece's last update on the host has
      * made; -1: none yet */
     int *updated;
@@ -176,40 +174,29 @@ static void begin(copy_check *c)
     }
 }
 
-/* Allocates places for the pieces of all buckets. */
-static void begin_pieces(copy_check *c)
+/* [buckets + 1]: number of the pieces of all buckets before each. */
+static int *find_pieces(const ech_plan *plan)
 {
-    int pieces = 0;
-    c->first = ech_calloc(c->plan->bucket.n + 1, sizeof *c->first);
-    for (size_t b = 0; b < c->plan->bucket.n; b++) {
-        c->first[b] = pieces;
-        pieces += c->plan->bucket.at[b].pieces;
-    }
-    c->updated = ech_calloc((size_t)pieces + 1, sizeof *c->updated);
-    for (int i = 0; i < pieces; i++) c->updated[i] = -1;
+    int *first = ech_calloc(plan->bucket.n + 1, sizeof *first);
+    for (size_t b = 0; b < plan->bucket.n; b++) first[b + 1] = first[b] + plan->bucket.at[b].pieces;
+    return first;
 }
 
 ech_status ech_check_copies(const ech_plan *plan, const ech_list *list)
 {
     size_t values = plan->persistent.n + list->value.n;
-    copy_check c = {.plan = plan,
-                    .list = list,
-                    .holds = ech_calloc(values + 1, sizeof *c.holds),
-                    .left_as = ech_calloc(values + 1, sizeof *c.left_as),
-                    .left = ech_calloc(values + 1, sizeof *c.left),
-                    .turn = ech_calloc(values + 1, sizeof *c.turn),
-                    .piece = ech_calloc(values + 1, sizeof *c.piece)};
-    ech_status status = ECH_OK;
+    if (!list->access.n) return ECH_OK;
+    ECH_FREED int *holds = ech_calloc(values + 1, sizeof *holds);
+    ECH_FREED int *left_as = ech_calloc(values + 1, sizeof *left_as);
+    ECH_FREED bool *left = ech_calloc(values + 1, sizeof *left);
+    ECH_FREED int *turn = ech_calloc(values + 1, sizeof *turn);
+    ECH_FREED int *piece = ech_calloc(values + 1, sizeof *piece);
+    ECH_FREED int *first = find_pieces(plan), *updated = NULL;
+    size_t pieces = (size_t)first[plan->bucket.n];
+    updated = ech_calloc(pieces + 1, sizeof *updated);
+    for (size_t i = 0; i < pieces; i++) updated[i] = -1;
+    copy_check c = {plan, list, holds, left_as, left, turn, piece, first, updated};
     begin(&c);
-    begin_pieces(&c);
-    for (int s = 0; s < (int)list->step.n && status == ECH_OK && list->access.n; s++)
-        status = check_step(&c, s);
-    free(c.holds);
-    free(c.left_as);
-    free(c.left);
-    free(c.turn);
-    free(c.piece);
-    free(c.first);
-    free(c.updated);
-    return status;
+    for (int s = 0; s < (int)list->step.n; s++) ECH_TRY(check_step(&c, s));
+    return ECH_OK;
 }

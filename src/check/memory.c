@@ -73,13 +73,11 @@ static ech_status check_life(const ech_plan *plan, const ech_list *list, int s, 
         bool brings = step->lane != ECH_LANE_COMPUTE && access->write;
         int first = brings ? ech_value_first(v) : v->born;
         if (first <= when.first && ech_value_last(v) >= when.last) continue;
-        ech_text name = {0};
+        ECH_FREED_TEXT name = {0};
         ech_value_print(plan, list, access->value, &name);
-        ech_status status = ech_list_reject(
-            plan, list, s, "runs in ticks %d to %d and touches %s, which lives from %d to %d",
-            when.first, when.last, name.at, v->born, v->dies);
-        ech_text_free(&name);
-        return status;
+        return ech_list_reject(plan, list, s,
+                               "runs in ticks %d to %d and touches %s, which lives from %d to %d",
+                               when.first, when.last, name.at, v->born, v->dies);
     }
     return ECH_OK;
 }
@@ -87,18 +85,16 @@ static ech_status check_life(const ech_plan *plan, const ech_list *list, int s, 
 /* Everything has ended by the end of the last tick: a step without waiters may run until then. */
 static ech_status check_lives(const ech_plan *plan, const ech_list *list)
 {
-    window *windows = ech_calloc(list->step.n, sizeof *windows);
-    ech_status status = ECH_OK;
+    ECH_FREED window *windows = ech_calloc(list->step.n, sizeof *windows);
     find_first(list, windows);
     find_last(list, windows);
-    for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) {
+    for (int s = 0; s < (int)list->step.n; s++) {
         window when = windows[s];
         if (when.last >= list->ticks) when.last = list->ticks - 1;
         if (when.first > when.last) when.first = when.last;
-        status = check_life(plan, list, s, when);
+        ECH_TRY(check_life(plan, list, s, when));
     }
-    free(windows);
-    return status;
+    return ECH_OK;
 }
 
 /* ---- overlap ---- */
@@ -106,16 +102,12 @@ static ech_status check_lives(const ech_plan *plan, const ech_list *list)
 static ech_status fail_overlap(const ech_plan *plan, const ech_list *list, int a, int b)
 {
     int first = (int)plan->persistent.n;
-    ech_text one = {0}, other = {0};
+    ECH_FREED_TEXT one = {0}, other = {0};
     ech_value_print(plan, list, first + a, &one);
     ech_value_print(plan, list, first + b, &other);
-    ech_status status = ech_fail_at(__FILE__, __LINE__, ECH_EINTERNAL,
-                                    "schedule check of list %s, rank %d: two values overlap in "
-                                    "memory: %s; %s",
-                                    ech_list_name(list->kind), plan->rank, one.at, other.at);
-    ech_text_free(&one);
-    ech_text_free(&other);
-    return status;
+    ECH_FAIL(ECH_EINTERNAL,
+             "schedule check of list %s, rank %d: two values overlap in memory: %s; %s",
+             ech_list_name(list->kind), plan->rank, one.at, other.at);
 }
 
 /* The bytes in use at a time, between all the places where values begin and end: a binary tree over
@@ -222,14 +214,12 @@ static ech_status find_overlap(const ech_plan *plan, const ech_list *list, int v
 
 static ech_status fail_outside(const ech_plan *plan, const ech_list *list, int value)
 {
-    ech_text name = {0};
+    ECH_FREED_TEXT name = {0};
     ech_value_print(plan, list, (int)plan->persistent.n + value, &name);
-    ech_status status = ech_fail_at(__FILE__, __LINE__, ECH_EINTERNAL,
-                                    "schedule check of list %s, rank %d: a value lies outside of "
-                                    "its arena, or is not aligned: %s",
-                                    ech_list_name(list->kind), plan->rank, name.at);
-    ech_text_free(&name);
-    return status;
+    ECH_FAIL(ECH_EINTERNAL,
+             "schedule check of list %s, rank %d: a value lies outside of its arena, or is not "
+             "aligned: %s",
+             ech_list_name(list->kind), plan->rank, name.at);
 }
 
 static ech_status check_inside(const ech_plan *plan, const ech_list *list)
@@ -246,32 +236,26 @@ static ech_status check_inside(const ech_plan *plan, const ech_list *list)
 
 static int *sort_values(const ech_list *list, bool by_death)
 {
-    int *tick = ech_calloc(list->value.n + 1, sizeof *tick);
+    ECH_FREED int *tick = ech_calloc(list->value.n + 1, sizeof *tick);
     for (size_t i = 0; i < list->value.n; i++)
         tick[i] = by_death ? list->value.at[i].dies : list->value.at[i].born;
-    int *sorted = ech_sort_by_key(list->value.n, NULL, tick, list->ticks + 1);
-    free(tick);
-    return sorted;
+    return ech_sort_by_key(list->value.n, NULL, tick, list->ticks + 1);
 }
 
 /* A sweep over time with the bytes of a space's live values. */
 static ech_status check_overlap(const ech_plan *plan, const ech_list *list, ech_space space)
 {
-    int *by_birth = sort_values(list, false), *by_death = sort_values(list, true);
+    ECH_FREED int *by_birth = sort_values(list, false), *by_death = sort_values(list, true);
     const int *dead = by_death;
-    taken bytes = begin_taken(list, space);
-    ech_status status = ECH_OK;
-    for (size_t i = 0; i < list->value.n && status == ECH_OK; i++) {
+    ECH_CLEANUP(end_taken) taken bytes = begin_taken(list, space);
+    for (size_t i = 0; i < list->value.n; i++) {
         const ech_value *v = &list->value.at[by_birth[i]];
         if (!is_in(v, space)) continue;
         for (; list->value.at[*dead].dies < v->born; dead++)
             if (is_in(&list->value.at[*dead], space)) take(&bytes, &list->value.at[*dead], false);
-        if (!take(&bytes, v, true)) status = find_overlap(plan, list, by_birth[i]);
+        if (!take(&bytes, v, true)) return find_overlap(plan, list, by_birth[i]);
     }
-    free(by_birth);
-    free(by_death);
-    end_taken(&bytes);
-    return status;
+    return ECH_OK;
 }
 
 /* True if the layer allows the call of that tick to read `from` and write `to` in its place. */
@@ -311,14 +295,11 @@ static ech_status check_heirs(const ech_plan *plan, const ech_list *list)
             successor->born == v->dies + 1 &&
             may_succeed(plan, list, successor, first + (int)i, first + v->successor))
             continue;
-        ech_text name = {0};
+        ECH_FREED_TEXT name = {0};
         ech_value_print(plan, list, first + (int)i, &name);
-        ech_status status = ech_fail_at(
-            __FILE__, __LINE__, ECH_EINTERNAL,
-            "schedule check of list %s, rank %d: %s has a successor that does not fit it",
-            ech_list_name(list->kind), plan->rank, name.at);
-        ech_text_free(&name);
-        return status;
+        ECH_FAIL(ECH_EINTERNAL,
+                 "schedule check of list %s, rank %d: %s has a successor that does not fit it",
+                 ech_list_name(list->kind), plan->rank, name.at);
     }
     return ECH_OK;
 }

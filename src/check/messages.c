@@ -3,8 +3,6 @@
  * Checks one rank's messages: if the neighbouring virtual stage is on another rank, each activation
  * and each gradient is sent and received once.
  */
-#include <stdlib.h>
-
 #include "check/checker.h"
 
 typedef struct mail {
@@ -147,15 +145,10 @@ ech_status ech_check_messages(const ech_plan *plan, const ech_list *list,
                               const ech_block_steps *blocks)
 {
     size_t slots = (size_t)ECH_STEPS * (size_t)blocks->chunks * (size_t)blocks->micro_batches;
-    mail m = {.plan = plan,
-              .list = list,
-              .blocks = blocks,
-              .message = ech_calloc(slots, sizeof *m.message),
-              .waiter = ech_calloc(list->step.n, sizeof *m.waiter)};
+    ECH_FREED int *message = ech_calloc(slots, sizeof *message);
+    ECH_FREED int *waiter = ech_calloc(list->step.n, sizeof *waiter);
+    mail m = {plan, list, blocks, message, waiter};
     for (size_t i = 0; i < slots; i++) m.message[i] = -1;
     find_waiters(&m);
-    ech_status status = check_all(&m);
-    free(m.message);
-    free(m.waiter);
-    return status;
+    return check_all(&m);
 }

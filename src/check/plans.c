@@ -3,8 +3,6 @@
  * The checker of all ranks' lists: messages match, collectives come in the same order, versions of
  * weights agree, and a rehearsal in which every message waits for both ends does not deadlock.
  */
-#include <stdlib.h>
-
 #include "check/promise.h"
 #include "schedule/print.h"
 #include "schedule/reject.h"
@@ -28,12 +26,8 @@ static int plan_of(const plans *p, int rank)
     return ech_layout_plan_of(p->at[0]->layout, p->n, rank);
 }
 
-static ech_status reject(const plans *p, int rank, int step, ech_text *why)
-{
-    ech_status status = ech_plans_reject(p->at, p->n, p->kind, rank, step, NULL, why->at);
-    ech_text_free(why);
-    return status;
-}
+#define REJECT(p, rank, step, ...)                                                                 \
+    ech_plans_reject((p)->at, (p)->n, (p)->kind, rank, step, NULL, __VA_ARGS__)
 
 static void print(const plans *p, ech_wait at, ech_text *out)
 {
@@ -87,11 +81,10 @@ static ech_status check_pair(const plans *p, int rank_a, int rank_b, int channel
         if (a.step < 0 && b.step < 0) return ECH_OK;
         if (is_same_collective(p, a, b)) continue;
         ech_wait at = b.step < 0 ? a : b, met = b.step < 0 ? b : a;
-        ech_text why = {0};
-        ech_text_append(&why, "meets %s", met.step < 0 ? "no collective" : "another collective, ");
-        if (met.step >= 0) print(p, met, &why);
-        ech_text_append(&why, ", on rank %d", p->at[met.rank]->rank);
-        return reject(p, at.rank, at.step, &why);
+        ECH_FREED_TEXT name = {0};
+        ech_text_append(&name, "%s", met.step < 0 ? "no collective" : "another collective, ");
+        if (met.step >= 0) print(p, met, &name);
+        return REJECT(p, at.rank, at.step, "meets %s, on rank %d", name.at, p->at[met.rank]->rank);
     }
 }
 
@@ -128,9 +121,8 @@ static ech_status check_pushed(const plans *p, int rank, int channel)
     ECH_FREED int *wanted = count_turns(theirs, channel, 1);
     while (turn < turns && count[turn] == wanted[0]) turn++;
     if (turn == turns && turns == list->turns) return ECH_OK;
-    ech_text why = {0};
-    ech_text_append(&why, "ends a list with %d pushes alike, and there may be %d", turn, turns);
-    return reject(p, rank, (int)list->step.n - 1, &why);
+    return REJECT(p, rank, (int)list->step.n - 1,
+                  "ends a list with %d pushes alike, and there may be %d", turn, turns);
 }
 
 /* All plans with members are compared with the plan of the first member. */
@@ -141,11 +133,8 @@ static ech_status check_channel(const plans *p, int rank, int channel, int *memb
     int n = ech_layout_members(plan->layout, plan->model, plan->rank, ech_channel_group(channel),
                                members);
     if (ech_channel_group(channel) == ECH_GROUP_PUSHED) return check_pushed(p, rank, channel);
-    if (n == 0 && step >= 0) {
-        ech_text why = {0};
-        ech_text_append(&why, "is over a group that this rank is not in");
-        return reject(p, rank, step, &why);
-    }
+    if (n == 0 && step >= 0)
+        return REJECT(p, rank, step, "is over a group that this rank is not in");
     int first = n ? plan_of(p, members[0]) : rank;
     return first == rank ? ECH_OK : check_pair(p, first, rank, channel);
 }
@@ -162,14 +151,12 @@ static void find_channels(const plans *p, bool *used)
 static ech_status check_collectives(const plans *p)
 {
     bool used[ECH_CHANNELS] = {false};
-    int *members = ech_calloc((size_t)p->at[0]->layout->world, sizeof *members);
-    ech_status status = ECH_OK;
+    ECH_FREED int *members = ech_calloc((size_t)p->at[0]->layout->world, sizeof *members);
     find_channels(p, used);
-    for (int rank = 0; rank < p->n && status == ECH_OK; rank++)
-        for (int channel = 0; channel < ECH_CHANNELS && status == ECH_OK; channel++)
-            if (used[channel]) status = check_channel(p, rank, channel, members);
-    free(members);
-    return status;
+    for (int rank = 0; rank < p->n; rank++)
+        for (int channel = 0; channel < ECH_CHANNELS; channel++)
+            if (used[channel]) ECH_TRY(check_channel(p, rank, channel, members));
+    return ECH_OK;
 }
 
 /* ---- messages ---- */
@@ -186,12 +173,10 @@ static ech_status check_message(const plans *p, const ech_pairing *pairing, int 
 {
     const ech_step *step = &list_of(p, rank)->step.at[s];
     int partner = pairing->partner[rank][s], peer = ech_list_peer(list_of(p, rank), step);
-    ech_text why = {0};
-    if (partner < 0) {
-        ech_text_append(&why, "meets no %s on rank %d", ech_step_sends(step) ? "receive" : "send",
-                        peer);
-        return reject(p, rank, s, &why);
-    }
+    ECH_FREED_TEXT why = {0};
+    if (partner < 0)
+        return REJECT(p, rank, s, "meets no %s on rank %d",
+                      ech_step_sends(step) ? "receive" : "send", peer);
     int i = plan_of(p, peer);
     const ech_step *other = &list_of(p, i)->step.at[partner];
     int64_t q = micro_of(p, rank, step), met = micro_of(p, i, other);
@@ -206,8 +191,7 @@ static ech_status check_message(const plans *p, const ech_pairing *pairing, int 
     else
         return ECH_OK;
     print(p, (ech_wait){i, partner}, &why);
-    ech_text_append(&why, ", on rank %d", peer);
-    return reject(p, rank, s, &why);
+    return REJECT(p, rank, s, "%s, on rank %d", why.at, peer);
 }
 
 /* Both ends of each pair agree, so it is enough to check sends, and unpaired receives. */
@@ -243,12 +227,10 @@ static ech_status check_vertical(const plans *p, int rank, const int *wanted)
         if (step->kind != ECH_STEP_FORWARD) continue;
         int version = wanted[number_of(p, rank, step)];
         if (step->version == version) continue;
-        ech_text why = {0};
-        ech_text_append(&why,
-                        "reads version %d of the weights; the first stage read version %d for "
-                        "this micro-batch",
-                        step->version, version);
-        return reject(p, rank, s, &why);
+        return REJECT(p, rank, s,
+                      "reads version %d of the weights; the first stage read version %d for this "
+                      "micro-batch",
+                      step->version, version);
     }
     return ECH_OK;
 }
@@ -258,7 +240,7 @@ static ech_status check_versions(const plans *p)
     const ech_layout *layout = p->at[0]->layout;
     if (!ech_list_trains(list_of(p, 0)) || !p->at[0]->schedule->vertical_sync) return ECH_OK;
     size_t micro_batches = (size_t)layout->micro_batches * (size_t)list_of(p, 0)->turns;
-    int *wanted = ech_calloc(micro_batches, sizeof *wanted);
+    ECH_FREED int *wanted = ech_calloc(micro_batches, sizeof *wanted);
     int first = layout->virtual_stage[0].stage;
     for (int rank = 0; rank < p->n; rank++) {
         const ech_list *list = list_of(p, rank);
@@ -269,11 +251,8 @@ static ech_status check_versions(const plans *p)
                 wanted[number_of(p, rank, step)] = step->version;
         }
     }
-    ech_status status = ECH_OK;
-    for (int rank = 0; rank < p->n && status == ECH_OK; rank++)
-        status = check_vertical(p, rank, wanted);
-    free(wanted);
-    return status;
+    for (int rank = 0; rank < p->n; rank++) ECH_TRY(check_vertical(p, rank, wanted));
+    return ECH_OK;
 }
 
 ech_status ech_check_plans(const ech_plan *const *plans_of_all, int n, ech_list_kind list)
@@ -282,22 +261,18 @@ ech_status ech_check_plans(const ech_plan *const *plans_of_all, int n, ech_list_
     ECH_TRY(ech_check_served(plans_of_all, n, list));
     if (ech_list_trains(list_of(&p, 0))) ECH_TRY(ech_check_shares(plans_of_all, n));
     ech_costs unit = {.seconds = false};
-    ech_rehearsal rehearsal;
+    ECH_CLEANUP(ech_rehearsal_free) ech_rehearsal rehearsal = {0};
     ech_rehearse(p.at, n, list, &unit, 0, &rehearsal);
-    ech_status status = check_collectives(&p);
-    if (status == ECH_OK) status = check_messages(&p, &rehearsal.pairing);
-    if (status == ECH_OK) status = check_versions(&p);
-    if (status == ECH_OK && rehearsal.missing) status = ech_rehearsal_fail(&rehearsal);
-    ech_rehearsal_free(&rehearsal);
-    return status;
+    ECH_TRY(check_collectives(&p));
+    ECH_TRY(check_messages(&p, &rehearsal.pairing));
+    ECH_TRY(check_versions(&p));
+    return rehearsal.missing ? ech_rehearsal_fail(&rehearsal) : ECH_OK;
 }
 
 ech_status ech_check_queues(const ech_plan *const *plans_of_all, int n, ech_list_kind list)
 {
     ech_costs unit = {.seconds = false};
-    ech_rehearsal rehearsal;
+    ECH_CLEANUP(ech_rehearsal_free) ech_rehearsal rehearsal = {0};
     ech_rehearse(plans_of_all, n, list, &unit, ECH_REHEARSE_QUEUES, &rehearsal);
-    ech_status status = rehearsal.missing ? ech_rehearsal_fail(&rehearsal) : ECH_OK;
-    ech_rehearsal_free(&rehearsal);
-    return status;
+    return rehearsal.missing ? ech_rehearsal_fail(&rehearsal) : ECH_OK;
 }

@@ -6,7 +6,6 @@
  * and states. If weights are updated in shards, a step may touch the rank's own shard while others'
  * shards arrive.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "check/checker.h"
@@ -184,14 +183,13 @@ static ech_status check_step(race_check *c, int s)
 ech_status ech_check_races(const ech_plan *plan, const ech_list *list)
 {
     size_t values = plan->persistent.n + list->value.n, steps = list->step.n;
-    race_check c = {.plan = plan,
-                    .list = list,
-                    .first = ech_calloc(values + 1, sizeof *c.first),
-                    .heir_of = ech_calloc(values + 1, sizeof *c.heir_of),
-                    .known = ech_calloc(steps + 1, sizeof *c.known),
-                    .waiter = ech_calloc(steps + 1, sizeof *c.waiter)};
+    ECH_FREED int *first = ech_calloc(values + 1, sizeof *first);
+    ECH_FREED int *heir_of = ech_calloc(values + 1, sizeof *heir_of);
+    ECH_FREED steps_of_lanes *known = ech_calloc(steps + 1, sizeof *known);
+    ECH_FREED steps_of_lanes *waiter = ech_calloc(steps + 1, sizeof *waiter);
+    race_check c = {plan, list, first, .heir_of = heir_of, .known = known, .waiter = waiter};
     size_t parts = find_parts(&c, values);
-    c.part = ech_calloc(parts + 1, sizeof *c.part);
+    ECH_FREED touched *part = c.part = ech_calloc(parts + 1, sizeof *part);
     memset(c.part, -1, parts * sizeof *c.part);
     memset(c.heir_of, -1, values * sizeof *c.heir_of);
     for (size_t v = 0; v < list->value.n; v++)
@@ -202,12 +200,6 @@ ech_status ech_check_races(const ech_plan *plan, const ech_list *list)
     memset(c.waiter, -1, steps * sizeof *c.waiter);
     memset(&c.last, -1, sizeof c.last);
     memset(c.scratch, -1, sizeof c.scratch);
-    ech_status status = ECH_OK;
-    for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) status = check_step(&c, s);
-    free(c.first);
-    free(c.part);
-    free(c.heir_of);
-    free(c.known);
-    free(c.waiter);
-    return status;
+    for (int s = 0; s < (int)list->step.n; s++) ECH_TRY(check_step(&c, s));
+    return ECH_OK;
 }

@@ -8,8 +8,6 @@
  * check/buckets.c checks the order of a bucket's steps, and check/versions.c that a turn's rows are
  * pulled before it reads them.
  */
-#include <stdlib.h>
-
 #include "check/promise.h"
 
 typedef struct rows_check {
@@ -76,21 +74,17 @@ static ech_status check_step(rows_check *c, int s)
 
 ech_status ech_check_rows(const ech_plan *plan, const ech_list *list)
 {
-    rows_check c = {.plan = plan,
-                    .list = list,
-                    .there = ech_calloc(2 * plan->bucket.n + 1, sizeof *c.there),
-                    .added = ech_calloc(plan->bucket.n + 1, sizeof *c.added)};
-    ech_status status = ECH_OK;
-    bool adds = ech_protocol_promise_of(plan)->update == ECH_STEP_ADD;
-    for (int s = 0; s < (int)list->step.n && adds && status == ECH_OK; s++) {
+    if (ech_protocol_promise_of(plan)->update != ECH_STEP_ADD) return ECH_OK;
+    ECH_FREED int *there = ech_calloc(2 * plan->bucket.n + 1, sizeof *there);
+    ECH_FREED int *added = ech_calloc(plan->bucket.n + 1, sizeof *added);
+    rows_check c = {plan, list, there, added};
+    for (int s = 0; s < (int)list->step.n; s++) {
         int index = list->step.at[s].index;
         bool of_bucket = ech_step_has_bucket(&list->step.at[s]) ||
                          list->step.at[s].kind == ECH_STEP_OFFER ||
                          list->step.at[s].kind == ECH_STEP_LIST_ROWS;
         bool is_one = of_bucket && index >= 0 && index < (int)plan->bucket.n;
-        if (is_one && is_listed(plan, index)) status = check_step(&c, s);
+        if (is_one && is_listed(plan, index)) ECH_TRY(check_step(&c, s));
     }
-    free(c.there);
-    free(c.added);
-    return status;
+    return ECH_OK;
 }

@@ -33,12 +33,8 @@ static const ech_list *list_of(const served *c, int rank)
     return &c->plans[rank]->list[ECH_LIST_TRAIN];
 }
 
-static ech_status reject(const served *c, int rank, int step, ech_text *why)
-{
-    ech_status status = ech_plans_reject(c->plans, c->n, ECH_LIST_TRAIN, rank, step, NULL, why->at);
-    ech_text_free(why);
-    return status;
-}
+#define REJECT(c, rank, step, ...)                                                                 \
+    ech_plans_reject((c)->plans, (c)->n, ECH_LIST_TRAIN, rank, step, NULL, __VA_ARGS__)
 
 /* ---- announcements and their serves ---- */
 
@@ -46,17 +42,13 @@ static ech_status reject(const served *c, int rank, int step, ech_text *why)
 static ech_status find_steps(const served *c, int rank, ech_step_kind kind, int turns, int *step)
 {
     const ech_list *list = list_of(c, rank);
-    ech_text why = {0};
     for (int turn = 0; turn < turns; turn++) step[turn] = -1;
     for (int s = 0; s < (int)list->step.n; s++) {
         int turn = list->step.at[s].turn;
         if (list->step.at[s].kind != kind) continue;
-        if (turn >= 0 && turn < turns && step[turn] < 0) {
-            step[turn] = s;
-            continue;
-        }
-        ech_text_append(&why, "is another one of turn %d, of %d", turn, turns);
-        return reject(c, rank, s, &why);
+        if (turn < 0 || turn >= turns || step[turn] >= 0)
+            return REJECT(c, rank, s, "is another one of turn %d, of %d", turn, turns);
+        step[turn] = s;
     }
     return ECH_OK;
 }
@@ -142,9 +134,8 @@ static ech_status reject_unserved(const served *c, int server, int turn)
     int w = list_of(c, server)->bound[turn].worker, announce = -1;
     bool makes = w >= 0 && w < c->workers && !c->ended[w];
     if (makes) announce = c->announce[w * c->most + c->done[w]];
-    ech_text why = {0};
-    ech_text_append(&why, "is a push that rank %d does not serve in turn %d", server, turn);
-    return reject(c, announce < 0 ? server : w, announce, &why);
+    return REJECT(c, announce < 0 ? server : w, announce,
+                  "is a push that rank %d does not serve in turn %d", server, turn);
 }
 
 static ech_status check_order(served *c, int server)
@@ -155,13 +146,13 @@ static ech_status check_order(served *c, int server)
     for (int i = 0; i < c->workers * c->most; i++) c->by[i] = -1;
     ECH_TRY(find_steps(c, server, ECH_STEP_SERVE, c->pushes, c->serve));
     for (int turn = 0; turn < c->pushes; turn++) {
-        ech_text why = {0};
+        ECH_FREED_TEXT why = {0};
         const ech_serve *push = &list->bound[turn];
         if (c->serve[turn] < 0) return reject_unserved(c, server, turn);
         find_fault(c, c->plans[server]->schedule, turn, push, &why);
         if (!why.n && push->worker != first->bound[turn].worker)
             ech_text_append(&why, "is of another push than in the list of rank %d", c->workers);
-        if (why.n) return reject(c, server, c->serve[turn], &why);
+        if (why.n) return REJECT(c, server, c->serve[turn], "%s", why.at);
         take(c, turn, push);
     }
     /* there are as many turns as pushes can be begun, and none is served twice: so all are */
@@ -201,13 +192,12 @@ static ech_status check_turn(const served *c, int server, int channel, int turn,
         int met = next_of(list_of(c, worker), channel, k, theirs);
         if (own < 0 && met < 0) return ECH_OK;
         if (is_alike(c, server, own, worker, met)) continue;
-        ech_text why = {0};
+        ECH_FREED_TEXT name = {0};
         int rank = own < 0 ? worker : server, partner = own < 0 ? server : worker;
-        ech_text_append(&why, "meets %s", own < 0 || met < 0 ? "nothing" : "another collective, ");
+        ech_text_append(&name, "%s", own < 0 || met < 0 ? "nothing" : "another collective, ");
         if (own >= 0 && met >= 0)
-            ech_list_print_step(list_of(c, worker), &list_of(c, worker)->step.at[met], &why);
-        ech_text_append(&why, ", on rank %d", partner);
-        return reject(c, rank, own < 0 ? met : own, &why);
+            ech_list_print_step(list_of(c, worker), &list_of(c, worker)->step.at[met], &name);
+        return REJECT(c, rank, own < 0 ? met : own, "meets %s, on rank %d", name.at, partner);
     }
 }
 
@@ -225,11 +215,8 @@ static ech_status check_channel(const served *c, int server, int channel)
 
 static ech_status check_server(served *c, int server)
 {
-    ech_text why = {0};
-    if (!list_of(c, server)->bound) {
-        ech_text_append(&why, "is in a list that is not bound to pushes, as others are");
-        return reject(c, server, 0, &why);
-    }
+    if (!list_of(c, server)->bound)
+        return REJECT(c, server, 0, "is in a list that is not bound to pushes, as others are");
     ECH_TRY(check_order(c, server));
     for (int lane = 0; lane < ECH_LANES; lane++)
         if (ech_lane_gathers((ech_lane)lane))

@@ -6,8 +6,6 @@
  * residuals or bases of the bucket, according to their kind, and on its turn's factors or
  * selections. Steps of a synchronization of replicas work on anchors and weights of their bucket.
  */
-#include <stdlib.h>
-
 #include "check/checker.h"
 #include "schedule/operands.h"
 
@@ -190,25 +188,18 @@ static ech_status check_meeting(const ech_plan *plan, const ech_list *list, int 
 
 ech_status ech_check_states(const ech_plan *plan, const ech_list *list)
 {
-    size_t values = plan->persistent.n;
-    state_check c = {.plan = plan,
-                     .list = list,
-                     .statistics =
-                         ech_calloc(plan->bucket.n * ECH_SPACES + 1, sizeof *c.statistics),
-                     .factors = ech_calloc(plan->bucket.n + 1, sizeof *c.factors),
-                     .state_of = ech_calloc(values + 1, sizeof *c.state_of),
-                     .updated = ech_calloc(values + 1, sizeof *c.updated)};
-    ech_status status = ECH_OK;
+    size_t values = plan->persistent.n, buckets = plan->bucket.n;
+    ECH_FREED int *state_of = ech_calloc(values + 1, sizeof *state_of);
+    ECH_FREED int *updated = ech_calloc(values + 1, sizeof *updated);
+    ECH_FREED int *statistics = ech_calloc(buckets * ECH_SPACES + 1, sizeof *statistics);
+    ECH_FREED int *factors = ech_calloc(buckets + 1, sizeof *factors);
+    state_check c = {plan, list, state_of, updated, statistics, factors};
     find_states(&c);
-    for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) {
-        status = ech_list_trains(list) ? check_states(&c, s) : check_meeting(plan, list, s);
-        if (status == ECH_OK && list->access.n) status = check_statistics(&c, s);
-        bool of_bucket = ech_step_has_bucket(&list->step.at[s]);
-        if (status == ECH_OK && list->access.n && of_bucket) status = check_factors(&c, s);
+    for (int s = 0; s < (int)list->step.n; s++) {
+        ECH_TRY(ech_list_trains(list) ? check_states(&c, s) : check_meeting(plan, list, s));
+        if (!list->access.n) continue;
+        ECH_TRY(check_statistics(&c, s));
+        if (ech_step_has_bucket(&list->step.at[s])) ECH_TRY(check_factors(&c, s));
     }
-    free(c.state_of);
-    free(c.updated);
-    free(c.statistics);
-    free(c.factors);
-    return status;
+    return ECH_OK;
 }

@@ -7,8 +7,6 @@
  * buckets. Weights that ranks updated in shards become a version once they are gathered, for steps
  * that have waited for the gather.
  */
-#include <stdlib.h>
-
 #include "check/promise.h"
 #include "schedule/operands.h"
 #include "schedule/states.h"
@@ -270,31 +268,21 @@ ech_status ech_check_versions(const ech_plan *plan, const ech_list *list)
 {
     size_t buckets = plan->bucket.n, versions = plan->versions > 1 ? (size_t)plan->versions : 1;
     size_t reads = (size_t)plan->layout->chunks * (size_t)list->micro_batches;
-    shelf v = {.plan = plan,
-               .list = list,
-               .versions = (int)versions,
-               .known = ech_known_begin(),
-               .place = ech_calloc(buckets * versions, sizeof *v.place),
-               .newest = ech_calloc(buckets, sizeof *v.newest),
-               .made = ech_calloc(buckets + 1, sizeof *v.made),
-               .slot = ech_calloc(versions, sizeof *v.slot),
-               .read = ech_calloc(reads, sizeof *v.read),
-               .touched = ech_calloc(buckets + 1, sizeof *v.touched),
-               .instance = ech_calloc(list->value.n + 1, sizeof *v.instance)};
+    ECH_FREED struct place *place = ech_calloc(buckets * versions, sizeof *place);
+    ECH_FREED int *newest = ech_calloc(buckets, sizeof *newest);
+    ECH_FREED int *made = ech_calloc(buckets + 1, sizeof *made);
+    ECH_FREED struct slot *slot = ech_calloc(versions, sizeof *slot);
+    ECH_FREED int *read = ech_calloc(reads, sizeof *read);
+    ECH_FREED int *touched = ech_calloc(buckets + 1, sizeof *touched);
+    ECH_FREED int *instance = ech_calloc(list->value.n + 1, sizeof *instance);
+    shelf v = {plan, list,    (int)versions, place, newest, made, slot, ech_known_begin(),
+               read, touched, instance};
     for (size_t i = 0; i < list->value.n; i++) v.instance[i] = NOTHING;
     for (size_t i = 0; i < reads; i++) v.read[i] = NOTHING;
     for (size_t i = 0; i < versions; i++) v.slot[i] = (struct slot){NOTHING, 0, -1};
     for (size_t i = 0; i < buckets * versions; i++) v.place[i] = (struct place){NOTHING, -1};
     for (size_t b = 0; b < buckets; b++) /* 0 and earlier versions */
         for (int i = 0; i < v.versions; i++) set_place(&v, (int)b, -i, -i);
-    ech_status status = ECH_OK;
-    for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) status = check_step(&v, s);
-    free(v.place);
-    free(v.newest);
-    free(v.made);
-    free(v.slot);
-    free(v.read);
-    free(v.touched);
-    free(v.instance);
-    return status;
+    for (int s = 0; s < (int)list->step.n; s++) ECH_TRY(check_step(&v, s));
+    return ECH_OK;
 }

@@ -3,8 +3,6 @@
  * Checks weights that are fetched or gathered for the blocks that use them, by the values that
  * steps access. check/races.c proves that these steps wait for each other.
  */
-#include <stdlib.h>
-
 #include "check/checker.h"
 #include "schedule/operands.h"
 
@@ -132,16 +130,11 @@ static int block_of_weights(const ech_plan *plan, const ech_list *list, const ec
 ech_status ech_check_resident(const ech_plan *plan, const ech_list *list)
 {
     if (!plan->persistent.n || !list->access.n) return ECH_OK; /* an outline */
-    gathers g = {.plan = plan,
-                 .list = list,
-                 .brought = ech_calloc(list->value.n + 1, sizeof *g.brought),
-                 .taken = ech_calloc(list->value.n + 1, sizeof *g.taken),
-                 .found = ech_calloc(plan->bucket.n + 1, sizeof *g.found)};
-    ech_status status = ECH_OK;
-    for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) status = check_step(&g, s);
-    free(g.brought);
-    free(g.taken);
-    free(g.found);
-    if (status != ECH_OK || plan->keeps) return status;
+    ECH_FREED bool *brought = ech_calloc(list->value.n + 1, sizeof *brought);
+    ECH_FREED bool *taken = ech_calloc(list->value.n + 1, sizeof *taken);
+    ECH_FREED int *found = ech_calloc(plan->bucket.n + 1, sizeof *found);
+    gathers g = {plan, list, brought, taken, found};
+    for (int s = 0; s < (int)list->step.n; s++) ECH_TRY(check_step(&g, s));
+    if (plan->keeps) return ECH_OK;
     return ech_check_together(plan, list, plan->model->block.n, block_of_weights, "weights");
 }

@@ -3,6 +3,7 @@
  * Refusals by the checker of all ranks' lists. A refusal is one line with rank, step and reason;
  * above it are the rows of nearby ranks, truncated to the part near the step.
  */
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +12,7 @@
 #include "schedule/reject.h"
 #include "schedule/step/step.h"
 
-enum { MOST_ROWS = 8, COLUMNS = 100 };
+enum { MOST_ROWS = 8, COLUMNS = 100, MOST_BYTES = 4096 /* of a reason */ };
 
 /* Where "F0.3" occurs in a row as a whole word; its length: *n. NULL: nowhere. */
 static const char *find_word(const char *row, char letter, const ech_step *step, size_t *n)
@@ -37,7 +38,7 @@ static const char *find_marked(const char *row, const ech_step *step, size_t *n)
 static void print_row(const ech_plan *plan, ech_list_kind kind, int marked, bool culprit)
 {
     const ech_list *list = &plan->list[kind];
-    ech_text row = {0}, name = {0}, line = {0};
+    ECH_FREED_TEXT row = {0}, name = {0}, line = {0};
     ech_list_print_row(list, &row);
     if (!row.at) ech_text_append(&row, "(no blocks)");
     size_t n = 0;
@@ -57,37 +58,30 @@ static void print_row(const ech_plan *plan, ech_list_kind kind, int marked, bool
     ech_text_append(&line, "%s%s%s\n", to < row.n ? " ..." : "", name.n ? "   stands at " : "",
                     name.n ? name.at : "");
     ech_log_text(line.at);
-    ech_text_free(&line);
-    ech_text_free(&row);
-    ech_text_free(&name);
-}
-
-static bool is_quiet(void)
-{
-    bool quiet = ech_log_set_quiet(true);
-    ech_log_set_quiet(quiet);
-    return quiet;
 }
 
 ech_status ech_plans_reject(const ech_plan *const *plans, int n, ech_list_kind list, int rank,
-                            int step, const int *standing, const char *why)
+                            int step, const int *standing, const char *format, ...)
 {
+    char why[MOST_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why, sizeof why, format, arguments);
+    va_end(arguments);
     int first = rank - MOST_ROWS / 2;
     if (first > n - MOST_ROWS) first = n - MOST_ROWS;
     if (first < 0) first = 0;
-    for (int r = first; r < n && r < first + MOST_ROWS && !is_quiet(); r++)
+    for (int r = first; r < n && r < first + MOST_ROWS && !ech_log_is_quiet(); r++)
         print_row(plans[r], list, r == rank ? step : standing ? standing[r] : -1, r == rank);
 
-    ech_text name = {0};
+    ECH_FREED_TEXT name = {0};
     const ech_list *own = &plans[rank]->list[list];
     if (step >= 0) ech_list_print_step(own, &own->step.at[step], &name);
     /* An order written by hand is the user's fault; any other is a bug. */
     bool written = plans[rank]->schedule && plans[rank]->schedule->written;
-    ech_status status = ech_fail_at(
+    return ech_fail_at(
         __FILE__, __LINE__, written ? ECH_EUSAGE : ECH_EINTERNAL, "%s of list %s: rank %d: %s %s%s",
         written ? "the schedule file cannot run: check" : "schedule check", ech_list_name(list),
         plans[rank]->rank, name.n ? name.at : "the end of the list", why,
         written ? "; change the order of its stage in the file" : "");
-    ech_text_free(&name);
-    return status;
 }

@@ -105,20 +105,29 @@ static ech_status try_proposal(const chooser *c, const ech_proposal *proposal, t
     return c->simulates ? simulate(c, t) : ECH_OK;
 }
 
-/* One rank of each stage represents the others; the first replica has the most micro-batches. */
-static ech_status check_memory(const chooser *c, const ech_proposal *proposal)
+/* The same without a line in the log. */
+static ech_status try_quietly(const chooser *c, const ech_proposal *proposal, trial *t)
+{
+    bool quiet = ech_log_set_quiet(true);
+    ech_status status = try_proposal(c, proposal, t);
+    ech_log_set_quiet(quiet);
+    return status;
+}
+
+/* True if a proposal fits memory.device_limit. One rank of each stage represents the others; the
+ * first replica has the most micro-batches. */
+static bool fits(const chooser *c, const ech_proposal *proposal)
 {
     ECH_CLEANUP(end_trial) trial t = {0};
     chooser plain = *c;
     plain.simulates = false;
-    ech_status status = try_proposal(&plain, proposal, &t);
-    for (int s = 0; status == ECH_OK && s < t.layout->stages; s++) {
+    bool fit = try_quietly(&plain, proposal, &t) == ECH_OK;
+    for (int s = 0; fit && s < t.layout->stages; s++) {
         ech_plan *plan = plan_rank(c, &t, t.layout->first_rank[s], false);
-        if (plan->arena_bytes[ECH_SPACE_DEVICE] > t.config->memory.device_limit)
-            status = ECH_EUSAGE;
+        fit = plan->arena_bytes[ECH_SPACE_DEVICE] <= t.config->memory.device_limit;
         ech_plan_destroy(plan);
     }
-    return status;
+    return fit;
 }
 
 /* ---- all proposals ---- */
@@ -163,10 +172,8 @@ static void try_all(const chooser *c, const ech_proposals *all, ranking *out)
     for (size_t i = 0; i < all->n; i++) {
         ECH_CLEANUP(end_trial) trial t = {0};
         if (!is_worth(all, i, &found)) continue;
-        bool quiet = ech_log_set_quiet(true);
-        ech_status status = try_proposal(c, &all->at[i], &t);
-        ech_log_set_quiet(quiet);
-        if (status == ECH_OK) rank_proposal(out, (ranked){&all->at[i], t.seconds});
+        if (try_quietly(c, &all->at[i], &t) == ECH_OK)
+            rank_proposal(out, (ranked){&all->at[i], t.seconds});
     }
 }
 
@@ -190,10 +197,7 @@ static bool try_move(const chooser *c, ech_proposal *p, int from, int to)
     if (layers[from] == 0) return false;
     layers[from]--;
     layers[to]++;
-    bool quiet = ech_log_set_quiet(true);
-    ech_status status = try_proposal(c, p, &t);
-    ech_log_set_quiet(quiet);
-    if (status == ECH_OK && t.seconds < p->seconds) {
+    if (try_quietly(c, p, &t) == ECH_OK && t.seconds < p->seconds) {
         p->seconds = t.seconds;
         return true;
     }
@@ -232,12 +236,8 @@ static void refine(const chooser *c, const ranking *all, ech_proposal *refined)
 static const ech_proposal *find_fitting(const chooser *c, const ranking *all)
 {
     bool limited = ech_config_is_set(c->config, "memory.device_limit");
-    for (size_t i = 0; i < all->n; i++) {
-        bool quiet = ech_log_set_quiet(true);
-        ech_status status = limited ? check_memory(c, all->at[i].proposal) : ECH_OK;
-        ech_log_set_quiet(quiet);
-        if (status == ECH_OK) return all->at[i].proposal;
-    }
+    for (size_t i = 0; i < all->n; i++)
+        if (!limited || fits(c, all->at[i].proposal)) return all->at[i].proposal;
     return NULL;
 }
 

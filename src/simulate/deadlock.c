@@ -284,8 +284,7 @@ ech_status ech_rehearsal_fail(const ech_rehearsal *r)
         first = find_compute(r, &c, again);
         print_circle(r, &c, first, again, &why);
     }
-    ech_status status = ech_plans_reject(r->plans, r->ranks, r->kind, c.at[first].rank,
-                                         c.at[first].step, standing, why.at);
+    ech_wait at = c.at[first];
     free(c.at);
-    return status;
+    return ech_plans_reject(r->plans, r->ranks, r->kind, at.rank, at.step, standing, "%s", why.at);
 }
