@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/status.h"
+
 /* Zeroed memory for n items of `bytes` each; never NULL. Release with free(). */
 void *ech_calloc(size_t n, size_t bytes);
 char *ech_strdup(const char *s); /* a copy; release with free() */
@@ -37,7 +39,8 @@ void *ech_shrink(void *items, size_t *capacity, size_t count, size_t item_bytes)
 /* An allocator of small objects that are freed together (a plan's names, a model's blocks). */
 typedef struct ech_pool ech_pool;
 ech_pool *ech_pool_create(void);
-void ech_pool_destroy(ech_pool *pool);              /* accepts NULL */
+void ech_pool_destroy(ech_pool *pool); /* accepts NULL */
+ECH_DESTROY_AT(ech_pool, ech_pool_destroy)
 void *ech_pool_alloc(ech_pool *pool, size_t bytes); /* zeroed, aligned to 16; never NULL */
 /* Prints into memory of the pool. */
 char *ech_pool_format(ech_pool *pool, const char *format, ...)

@@ -68,7 +68,8 @@ void ech_clear_error(void);
 /* Attribute of a local variable, which must be initialized: `function` is called with its address
  * whenever its block is left, also by ECH_TRY. */
 #define ECH_CLEANUP(function) __attribute__((cleanup(function)))
-/* Attribute of a local pointer: free() is called on it whenever its block is left. */
+/* Attribute of a local pointer, or of an ECH_LIST: free() is called on it whenever its block is
+ * left. */
 #define ECH_FREED ECH_CLEANUP(ech_free_at)
 void ech_free_at(void *pointer);
 /* Defines DESTROY_at, the ECH_CLEANUP of a handle `type *`, from `destroy`, which accepts NULL. */

@@ -10,8 +10,6 @@
  * far. Steps write that value and no other, copies move it, and the bucket's next step reads the
  * latest.
  */
-#include <stdlib.h>
-
 #include "base/log.h"
 #include "check/promise.h"
 

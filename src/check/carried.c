@@ -5,8 +5,6 @@
  * work it contains: a compute step has a required number, and a copy has its source's.
  * check/races.c proves that steps wait for each other.
  */
-#include <stdlib.h>
-
 #include "check/checker.h"
 #include "schedule/operands.h"
 

@@ -143,11 +143,9 @@ ech_status ech_check_plan(const ech_plan *plan)
 
 ech_status ech_checked_plan_create(const ech_plan_request *request, ech_plan **out)
 {
-    ech_plan *plan = ech_plan_create(request);
-    ech_status status = ech_check_plan(plan);
-    if (status == ECH_OK)
-        *out = plan;
-    else
-        ech_plan_destroy(plan);
-    return status;
+    ECH_CLEANUP(ech_plan_destroy_at) ech_plan *plan = ech_plan_create(request);
+    ECH_TRY(ech_check_plan(plan));
+    *out = plan;
+    plan = NULL;
+    return ECH_OK;
 }

@@ -5,8 +5,6 @@
  * the block is its own, else RECV_KEPT and SEND_BACK. check/races.c proves that steps wait for each
  * other, and check/plans.c that both ranks' messages match.
  */
-#include <stdlib.h>
-
 #include "check/checker.h"
 #include "schedule/operands.h"
 

@@ -256,9 +256,7 @@ ech_status ech_check_served(const ech_plan *const *plans, int n, ech_list_kind k
     served c = {.plans = plans, .n = n, .workers = ech_layout_workers(layout)};
     c.pushes = c.workers * plans[0]->schedule->turns;
     c.most = plans[0]->list[kind].turns;
-    ech_pool *pool = ech_pool_create();
+    ECH_CLEANUP(ech_pool_destroy_at) ech_pool *pool = ech_pool_create();
     allocate(&c, pool);
-    ech_status status = check_all(&c);
-    ech_pool_destroy(pool);
-    return status;
+    return check_all(&c);
 }

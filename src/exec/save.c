@@ -3,7 +3,6 @@
  * Parameters and states as tensors of checkpoints and of folders of weights: SNAPSHOT, and loading.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "exec/holding.h"
@@ -123,12 +122,10 @@ ech_status ech_handle_SNAPSHOT(ech_exec *exec, const ech_step *step)
 static const char *weights_of(const ech_exec *exec, const ech_checkpoint *checkpoint, int param)
 {
     if (!ech_exec_trains(exec) && !exec->plan->validates) return NULL;
-    ech_pool *pool = ech_pool_create();
+    ECH_CLEANUP(ech_pool_destroy_at) ech_pool *pool = ech_pool_create();
     const char *name =
         ech_saved_name(pool, &exec->plan->model->param.at[param], ech_holding_master);
-    bool has = ech_checkpoint_has_state(checkpoint, name);
-    ech_pool_destroy(pool);
-    return has ? ech_holding_master : NULL;
+    return ech_checkpoint_has_state(checkpoint, name) ? ech_holding_master : NULL;
 }
 
 /* If the checkpoint has none, because another schedule saved it, the newest weights replace the

@@ -7,7 +7,6 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -222,20 +221,17 @@ ech_status ech_cluster_parse(const char *text, size_t n, const char *name, ech_c
 {
     reader r = {.name = name, .out = out};
     ech_yaml_node *root = NULL;
-    ech_pool *pool = ech_pool_create();
+    ECH_CLEANUP(ech_pool_destroy_at) ech_pool *pool = ech_pool_create();
     *out = (ech_cluster){0};
     const char *slash = strrchr(name, '/');
     snprintf(out->name, sizeof out->name, "%s", slash ? slash + 1 : name);
     for (int i = 0; i < NUMBERS; i++) *number_in(out, &numbers[i]) = numbers[i].initial;
-    ech_status status = ech_yaml_read(name, text, n, shape, pool, &root);
-    if (status == ECH_OK && root && root->kind != ECH_YAML_MAP)
-        status = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "%s:%zu:%zu: %s", name, root->line,
-                             root->column, shape);
-    for (const ech_yaml_node *at = root ? root->first : NULL; at && status == ECH_OK; at = at->next)
-        status = read_section(&r, at);
-    if (status == ECH_OK) status = check_complete(&r);
-    ech_pool_destroy(pool);
-    return status;
+    ECH_TRY(ech_yaml_read(name, text, n, shape, pool, &root));
+    if (root && root->kind != ECH_YAML_MAP)
+        ECH_FAIL(ECH_EUSAGE, "%s:%zu:%zu: %s", name, root->line, root->column, shape);
+    for (const ech_yaml_node *at = root ? root->first : NULL; at; at = at->next)
+        ECH_TRY(read_section(&r, at));
+    return check_complete(&r);
 }
 
 ech_status ech_cluster_read(const char *path, ech_cluster *out)

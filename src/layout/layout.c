@@ -198,7 +198,7 @@ static ech_status check_machines(const ech_config *config, const ech_layout *lay
 ech_status ech_layout_create(const ech_config *config, const ech_model *model,
                              ech_placement placement, int world, ech_layout **out)
 {
-    ech_layout *layout = ech_calloc(1, sizeof *layout);
+    ECH_CLEANUP(ech_layout_destroy_at) ech_layout *layout = ech_calloc(1, sizeof *layout);
     size_t stages = (size_t)config->parallel.pipeline;
     int64_t node = config->parallel.node_ranks;
     layout->world = world;
@@ -221,24 +221,20 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
     layout->micro_batches = config->training.global_batch_size / layout->micro_batch;
     fill_replicas(config, layout);
     ECH_ASSERT(layout->first_rank[stages] + layout->servers == world);
-    ech_status status = check_parameter_bytes(config, model, layout);
-    if (status == ECH_OK) {
-        ech_partition_blocks(config, model, ech_layout_extent(layout, config, model),
-                             layout->stages * layout->chunks, layout->first_block);
-        fill_coordinates(layout);
-        place_virtual_stages(layout, placement);
-        find_users(layout, model);
-        status = check_value_bytes(config, model, layout);
-    }
-    if (status == ECH_OK) status = check_sparse_codes(config, model, layout);
-    if (status == ECH_OK) status = check_machines(config, layout);
-    if (status == ECH_OK) status = check_runs(config, layout);
-    if (status == ECH_OK) status = ech_layout_fill_delays(config, layout);
-    if (status == ECH_OK)
-        *out = layout;
-    else
-        ech_layout_destroy(layout);
-    return status;
+    ECH_TRY(check_parameter_bytes(config, model, layout));
+    ech_partition_blocks(config, model, ech_layout_extent(layout, config, model),
+                         layout->stages * layout->chunks, layout->first_block);
+    fill_coordinates(layout);
+    place_virtual_stages(layout, placement);
+    find_users(layout, model);
+    ECH_TRY(check_value_bytes(config, model, layout));
+    ECH_TRY(check_sparse_codes(config, model, layout));
+    ECH_TRY(check_machines(config, layout));
+    ECH_TRY(check_runs(config, layout));
+    ECH_TRY(ech_layout_fill_delays(config, layout));
+    *out = layout;
+    layout = NULL;
+    return ECH_OK;
 }
 
 void ech_layout_destroy(ech_layout *layout)
@@ -359,7 +355,8 @@ ech_extent ech_layout_extent(const ech_layout *layout, const ech_config *config,
 double ech_layout_imbalance(const ech_layout *layout, const ech_model *model, ech_extent extent,
                             int *stage)
 {
-    double *work = ech_calloc((size_t)layout->stages, sizeof *work), all = 0, ranks = 0;
+    ECH_FREED double *work = ech_calloc((size_t)layout->stages, sizeof *work);
+    double all = 0, ranks = 0;
     for (int b = 0; b < (int)model->block.n; b++)
         work[stage_of_block(layout, b)] += ech_block_multiplies(model->block.at[b], extent);
     *stage = 0;
@@ -369,7 +366,5 @@ double ech_layout_imbalance(const ech_layout *layout, const ech_model *model, ec
         work[s] /= layout->replicas[s];
         if (work[s] > work[*stage]) *stage = s;
     }
-    double most = work[*stage];
-    free(work);
-    return all > 0 ? most * ranks / all : 1;
+    return all > 0 ? work[*stage] * ranks / all : 1;
 }

@@ -148,6 +148,7 @@ ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int wo
 ech_status ech_layout_create(const ech_config *config, const ech_model *model,
                              ech_placement placement, int world, ech_layout **out);
 void ech_layout_destroy(ech_layout *layout); /* accepts NULL */
+ECH_DESTROY_AT(ech_layout, ech_layout_destroy)
 
 /* Finds the classes of ranks, as the costs of the cluster need them; NULL: there is none. Each rank
  * is a class of its own if stages have unequal replicas, replicas take steps of their own, there

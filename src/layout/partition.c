@@ -22,20 +22,21 @@ typedef struct costs {
     sums *before; /* [blocks + 1] over the blocks before each */
 } costs;
 
-static void sum_up_blocks(const ech_partition_problem *problem, costs *c)
+/* costs.before. */
+static sums *sum_up_blocks(const ech_partition_problem *problem)
 {
-    *c = (costs){.problem = problem};
-    c->before = ech_calloc((size_t)problem->blocks + 1, sizeof *c->before);
+    sums *before = ech_calloc((size_t)problem->blocks + 1, sizeof *before);
     for (int b = 0; b < problem->blocks; b++) {
         const ech_profile_block *block = &problem->block[b];
-        sums all = c->before[b];
+        sums all = before[b];
         all.forward += block->seconds[ECH_FORWARD];
         for (int phase = ECH_FORWARD + 1; phase < ECH_PROFILE_PHASES; phase++)
             all.backward += block->seconds[phase];
         all.params += (double)block->param_bytes;
         all.activations += (double)block->activation_bytes;
-        c->before[b + 1] = all;
+        before[b + 1] = all;
     }
+    return before;
 }
 
 /* Sums over a stage of blocks i .. j - 1. */
@@ -153,11 +154,9 @@ static double step_seconds(const costs *c, int stages, const int *first_block, c
 double ech_partition_seconds(const ech_partition_problem *problem, int stages,
                              const int *first_block, const int *replicas)
 {
-    costs c;
-    sum_up_blocks(problem, &c);
-    double seconds = step_seconds(&c, stages, first_block, replicas);
-    free(c.before);
-    return seconds;
+    ECH_FREED sums *before = sum_up_blocks(problem);
+    costs c = {problem, before};
+    return step_seconds(&c, stages, first_block, replicas);
 }
 
 /* ---- the search ---- */
@@ -267,11 +266,10 @@ static void search(costs *c, int stages, int only, ech_partitions *out)
     table t = {.costs = c, .stages = stages, .only = only};
     size_t cells = (size_t)stages * rows_of(&t) * (size_t)p->blocks;
     if (stages == 0) return;
-    t.best = ech_calloc(cells, sizeof *t.best);
+    ECH_FREED choice *best = t.best = ech_calloc(cells, sizeof *best);
     for (size_t i = 0; i < cells; i++) t.best[i].most = (double)INFINITY;
     fill(&t);
     for (int s = only ? stages : 1; s <= stages; s++) take(&t, s, out);
-    free(t.best);
 }
 
 /* The most stages with arbitrary replicas that can be searched in time. */
@@ -326,16 +324,14 @@ static int by_seconds(const void *a, const void *b)
 ech_status ech_partition_search(const ech_partition_problem *problem, ech_partitions *out)
 {
     ECH_TRY(check(problem));
-    costs c;
-    char limit[32];
     ech_partitions found = {0};
     int first = problem->stages ? problem->stages : 1;
     int last = problem->stages ? problem->stages : problem->blocks;
-    sum_up_blocks(problem, &c);
+    ECH_FREED sums *before = sum_up_blocks(problem);
+    costs c = {problem, before};
     if (!problem->stages) search(&c, most_stages(problem), 0, &found);
     for (int p = first; p <= last && p <= problem->workers; p++)
         if (problem->workers % p == 0) search(&c, p, problem->workers / p, &found);
-    free(c.before);
     if (found.n == 0 && problem->memory == 0)
         ECH_FAIL(ECH_EUSAGE,
                  "parallel.partition = auto: %s of %s cannot be divided among %s; use another "
@@ -346,8 +342,7 @@ ech_status ech_partition_search(const ech_partition_problem *problem, ech_partit
         ECH_FAIL(ECH_EUSAGE,
                  "parallel.partition = auto: no partition%s fits into %s a worker; use more ranks, "
                  "a smaller training.micro_batch_size%s, or a higher memory.device_limit",
-                 problem->stages ? " of that many stages" : "",
-                 ech_text_from_bytes(problem->memory, limit, sizeof limit),
+                 problem->stages ? " of that many stages" : "", ECH_BYTES(problem->memory),
                  problem->stages ? ", another parallel.pipeline" : "");
     qsort(found.at, found.n, sizeof *found.at, by_seconds);
     *out = found;

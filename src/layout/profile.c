@@ -210,9 +210,8 @@ ech_status ech_profile_write(const ech_profile *profile, const char *path)
             "%s: the model's description is not UTF-8; rename the files that it names in UTF-8",
             path);
     /* A profile that cannot be read back, for example with a time out of bounds, is not written. */
-    ech_profile *back = NULL;
+    ECH_CLEANUP(ech_profile_destroy_at) ech_profile *back = NULL;
     ECH_TRY(ech_profile_parse(text.at, text.n, path, &back));
-    ech_profile_destroy(back);
     return ech_file_write(path, text.at, text.n);
 }
 
@@ -365,16 +364,13 @@ ech_status ech_profile_parse(const char *text, size_t n, const char *name, ech_p
     ech_json_limits limits = {.depth = 8,
                               .containers = (1 + ECH_PROFILE_PHASES) * blocks + 2,
                               .values = KEYS + BLOCK_COMMAS * blocks};
-    json_t *root;
+    json_auto_t *root = NULL;
     ECH_TRY(ech_json_parse(name, text, n, limits, &root));
-    ech_profile *profile = ech_calloc(1, sizeof *profile);
-    ech_status st = take_all(root, name, profile);
-    json_decref(root);
-    if (st == ECH_OK)
-        *out = profile;
-    else
-        ech_profile_destroy(profile);
-    return st;
+    ECH_CLEANUP(ech_profile_destroy_at) ech_profile *profile = ech_calloc(1, sizeof *profile);
+    ECH_TRY(take_all(root, name, profile));
+    *out = profile;
+    profile = NULL;
+    return ECH_OK;
 }
 
 ech_status ech_profile_read(const char *path, ech_profile **out)

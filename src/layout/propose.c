@@ -174,15 +174,15 @@ static ech_status find_delays(const proposer *p, int stages)
 {
     ech_layout layout = {.world = p->world};
     int all = p->world / p->ranks, each = p->chunks > 1 ? all / stages : all;
-    ech_status status = ech_layout_fill_delays(p->config, &layout);
-    for (int w = 0; status == ECH_OK && w < all * p->chunks; w++) {
+    ECH_TRY(ech_layout_fill_delays(p->config, &layout));
+    ECH_FREED double *delay = layout.delay;
+    for (int w = 0; w < all * p->chunks; w++) {
         int stage = p->chunks > 1 ? ech_placement_stage(p->needs->placement, w / each, stages) : 0;
         int first = (stage * each + w % each) * p->ranks;
         for (int rank = first; rank < first + p->ranks; rank++)
             p->delay[w] = fmax(p->delay[w], ech_layout_delay(&layout, rank) / p->chunks);
     }
-    free(layout.delay);
-    return status;
+    return ECH_OK;
 }
 
 /* The model chunks of a rank are partitioned as if each were a worker. If one rank has the first
@@ -288,7 +288,7 @@ static int by_seconds(const void *a, const void *b)
 
 static ech_status solve(proposer *p, int64_t stages, ech_proposals *out)
 {
-    ech_partitions found = {0};
+    ECH_CLEANUP(ech_partitions_free) ech_partitions found = {0};
     ECH_FREED ech_profile_block *block = ech_calloc((size_t)p->profile->blocks, sizeof *block);
     int workers = p->world / p->ranks, first = stages ? (int)stages : 1;
     int last = stages ? (int)stages : workers;
@@ -299,7 +299,6 @@ static ech_status solve(proposer *p, int64_t stages, ech_proposals *out)
     pose(p, stages);
     ECH_TRY(ech_partition_search(&p->problem, &found));
     for (size_t i = 0; i < found.n; i++) propose_found(p, &found.at[i], out);
-    ech_partitions_free(&found);
     for (int s = first; s <= last && s * p->chunks <= p->problem.blocks; s++)
         if (workers % s == 0) propose_even(p, s, out);
     qsort(out->at, out->n, sizeof *out->at, by_seconds);

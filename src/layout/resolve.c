@@ -95,14 +95,12 @@ static ech_status check_clusters(const ech_config *config, int world)
 static ech_status refuse_servers(const ech_config *config, int64_t servers, int world)
 {
     int64_t evaluators = config->parallel.evaluators;
-    ech_text beside = {0};
+    ECH_FREED_TEXT beside = {0};
     if (evaluators > 0) ech_text_append(&beside, " beside %s", ECH_COUNT(evaluators, "evaluator"));
-    ech_status status = ech_config_complain(
+    return ech_config_complain(
         config, "parallel.servers", "%s of %s%s %s no worker; start more ranks%s",
         ECH_COUNT(servers, "server"), ECH_COUNT(world, "rank"), beside.at ? beside.at : "",
         servers == 1 ? "leaves" : "leave", world > 1 ? ", or use fewer" : "");
-    ech_text_free(&beside);
-    return status;
 }
 
 ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int world,

@@ -29,7 +29,7 @@ static int *slot_of(const timing *t, int stage, ech_action action, int chunk, in
 static void list_items(const ech_schedule *schedule, const ech_layout *layout, int rank,
                        ech_numbering numbering, const bool *keeps, ech_timed_items *out)
 {
-    ech_order order = {0};
+    ECH_FREED ech_order order = {0};
     ech_schedule_order(schedule, layout, rank, schedule->turns, false, &order);
     ech_order_expand_sequence_chunks(schedule, &order, numbering, NULL);
     for (size_t i = 0; i < order.n; i++) {
@@ -48,7 +48,6 @@ static void list_items(const ech_schedule *schedule, const ech_layout *layout, i
         ECH_PUSH(*out, item);
         i += joined;
     }
-    free(order.at);
 }
 
 /* The time at which an item's inputs from other stages are there; -1: unknown yet. */
@@ -291,7 +290,7 @@ void ech_balance_find(const ech_schedule *schedule, const ech_model *model,
     *out = (ech_balance){.evictor = -1, .acceptor = -1};
     if (mirror == at->stage) return;
     ECH_ASSERT(layout->uniform);
-    timing t = begin_timing(schedule, model, layout, rank, sequence_chunks);
+    ECH_CLEANUP(end_timing) timing t = begin_timing(schedule, model, layout, rank, sequence_chunks);
     int kept = count_kept(&t.of[at->stage]), theirs = count_kept(&t.of[mirror]);
     int stage = kept > theirs ? at->stage : mirror, other = layout->stages - 1 - stage;
     time_items(&t);
@@ -302,20 +301,17 @@ void ech_balance_find(const ech_schedule *schedule, const ech_model *model,
     for (int s = 0; s < layout->stages; s++) out->ends &= t.next[s] == (int)t.of[s].n;
     if (out->ends && out->kept > out->limit) {
         size_t n;
-        absence *all = find_absences(&t, stage, prefetch, &n);
-        int *away = ech_calloc(t.of[stage].n + 1, sizeof *away);
+        ECH_FREED absence *all = find_absences(&t, stage, prefetch, &n);
+        ECH_FREED int *away = ech_calloc(t.of[stage].n + 1, sizeof *away);
         out->of_evictor = t.of[stage];
         out->of_acceptor = t.of[other];
         t.of[stage] = t.of[other] = (ech_timed_items){0};
         choose_holds(out, all, n, away);
-        free(all);
-        free(away);
     }
     if (out->hold.n) {
         out->evictor = ech_layout_rank_at(layout, stage, at->data, at->context, at->tensor);
         out->acceptor = ech_layout_rank_at(layout, other, at->data, at->context, at->tensor);
     }
-    end_timing(&t);
 }
 
 ech_status ech_balance_check(const ech_config *config, const ech_model *model,

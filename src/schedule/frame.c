@@ -14,6 +14,7 @@
  * replicas at the end, for READ.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "schedule/protocol/roles.h"
 #include "schedule/operands.h"
@@ -77,26 +78,20 @@ static void begin(ech_framing *f, ech_plan *plan, ech_list *list)
                        .known = -1,
                        .last_load = -1,
                        .loads = loads(plan, list->purpose),
-                       .now = ech_calloc(list->step.n + 1, sizeof *f->now)};
-    list->step.at = NULL;
-    list->step.n = list->step.capacity = 0;
-    list->after.at = NULL;
-    list->after.n = list->after.capacity = 0;
+                       .pool = ech_pool_create()};
+    f->now = ech_pool_alloc(f->pool, f->n * sizeof *f->now);
+    memset(&list->step, 0, sizeof list->step);
+    memset(&list->after, 0, sizeof list->after);
 }
 
 static void end(ech_framing *f)
 {
     free(f->from);
     free(f->from_after);
-    free(f->now);
-    free(f->first_ready);
-    free(f->next_ready);
-    free(f->begins);
-    free(f->first_begun);
-    free(f->next_begun);
-    free(f->last_ready);
-    ech_frame_end_buckets(f);
+    free(f->buckets.piece.at);
+    free(f->before.piece.at);
     ech_frame_end_gradients(f);
+    ech_pool_destroy(f->pool);
 }
 
 /* ---- batches ---- */
@@ -200,12 +195,12 @@ static void reduce_ready(ech_framing *f, int turn, size_t s)
 static void find_ready(ech_framing *f, const int *first, const int *last)
 {
     size_t buckets = f->plan->bucket.n, all = buckets * (size_t)f->list->instances;
-    f->first_ready = ech_calloc(f->n + 1, sizeof *f->first_ready);
-    f->next_ready = ech_calloc(all + 1, sizeof *f->next_ready);
-    f->begins = ech_calloc(f->n + 1, sizeof *f->begins);
-    f->first_begun = ech_calloc(f->n + 1, sizeof *f->first_begun);
-    f->next_begun = ech_calloc(all + 1, sizeof *f->next_begun);
-    f->last_ready = ech_calloc((size_t)f->list->turns, sizeof *f->last_ready);
+    f->first_ready = ech_pool_alloc(f->pool, f->n * sizeof *f->first_ready);
+    f->next_ready = ech_pool_alloc(f->pool, all * sizeof *f->next_ready);
+    f->begins = ech_pool_alloc(f->pool, f->n * sizeof *f->begins);
+    f->first_begun = ech_pool_alloc(f->pool, f->n * sizeof *f->first_begun);
+    f->next_begun = ech_pool_alloc(f->pool, all * sizeof *f->next_begun);
+    f->last_ready = ech_pool_alloc(f->pool, (size_t)f->list->turns * sizeof *f->last_ready);
     ech_frame_begin_buckets(f);
     for (size_t s = 0; s < f->n; s++) f->first_ready[s] = f->first_begun[s] = -1;
     for (int turn = 0; turn < f->list->turns; turn++) f->last_ready[turn] = -1;

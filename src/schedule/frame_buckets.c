@@ -3,8 +3,6 @@
  * The part of the frame pass for single buckets: it moves each along its path (bucket_stages.def),
  * from the completion of its gradients to its update, including copies for updates on the host.
  */
-#include <stdlib.h>
-
 #include "schedule/framing.h"
 #include "schedule/operands.h"
 #include "schedule/states.h"
@@ -335,8 +333,8 @@ void ech_frame_catch_up(ech_framing *f)
 static void begin_turn(const ech_framing *f, ech_turn_buckets *of)
 {
     size_t buckets = f->plan->bucket.n;
-    of->order = ech_calloc(buckets + 1, sizeof *of->order);
-    of->on = ech_calloc(buckets + 1, sizeof *of->on);
+    of->order = ech_pool_alloc(f->pool, buckets * sizeof *of->order);
+    of->on = ech_pool_alloc(f->pool, buckets * sizeof *of->on);
     for (size_t b = 0; b < buckets; b++) {
         of->on[b].bucket = (int)b;
         of->on[b].way = way_of(f->plan, &f->plan->bucket.at[b]);
@@ -346,11 +344,11 @@ static void begin_turn(const ech_framing *f, ech_turn_buckets *of)
 
 void ech_frame_begin_buckets(ech_framing *f)
 {
-    size_t buckets = f->plan->bucket.n;
-    f->gathered = ech_calloc(buckets * (size_t)f->plan->versions + 1, sizeof *f->gathered);
-    for (size_t i = 0; i < buckets * (size_t)f->plan->versions; i++) f->gathered[i] = -1;
+    size_t buckets = f->plan->bucket.n, slots = buckets * (size_t)f->plan->versions;
+    f->gathered = ech_pool_alloc(f->pool, slots * sizeof *f->gathered);
+    for (size_t i = 0; i < slots; i++) f->gathered[i] = -1;
     f->delays = ech_list_is_delayed(f->plan, f->list);
-    f->away = ech_calloc(buckets + 1, sizeof *f->away);
+    f->away = ech_pool_alloc(f->pool, buckets * sizeof *f->away);
     for (size_t b = 0; b < buckets; b++) {
         f->away[b] = -1;
         f->elements += (double)f->plan->bucket.at[b].elements;
@@ -359,16 +357,4 @@ void ech_frame_begin_buckets(ech_framing *f)
     if (f->delays) begin_turn(f, &f->before);
     for (size_t s = 0; s < f->n && f->delays; s++)
         f->work += work_of(f, &f->from[s]) / f->list->turns;
-}
-
-void ech_frame_end_buckets(ech_framing *f)
-{
-    ech_turn_buckets *both[] = {&f->buckets, &f->before};
-    for (int i = 0; i < 2; i++) {
-        free(both[i]->order);
-        free(both[i]->on);
-        free(both[i]->piece.at);
-    }
-    free(f->gathered);
-    free(f->away);
 }

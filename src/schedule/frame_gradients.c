@@ -113,9 +113,9 @@ void ech_frame_begin_gradients(ech_framing *f)
 {
     size_t buckets = f->plan->bucket.n;
     if (f->plan->states == ECH_SPACE_DEVICE) return;
-    struct ech_frame_gradients *g = f->gradients = ech_calloc(1, sizeof *g);
-    g->use_of = ech_calloc(f->n + 1, sizeof *g->use_of);
-    g->summed = ech_calloc(buckets + 1, sizeof *g->summed);
+    struct ech_frame_gradients *g = f->gradients = ech_pool_alloc(f->pool, sizeof *g);
+    g->use_of = ech_pool_alloc(f->pool, f->n * sizeof *g->use_of);
+    g->summed = ech_pool_alloc(f->pool, buckets * sizeof *g->summed);
     g->gone = -1;
     for (size_t s = 0; s < f->n; s++) g->use_of[s] = -1;
     ech_list lowered = {.step.at = f->from,
@@ -130,11 +130,8 @@ void ech_frame_end_gradients(ech_framing *f)
 {
     struct ech_frame_gradients *g = f->gradients;
     if (!g) return;
-    free(g->use_of);
     free(g->use.at);
     free(g->visit.at);
-    free(g->summed);
-    free(g);
 }
 
 /* ---- steps ---- */

@@ -43,6 +43,7 @@ typedef struct ech_turn_buckets {
 typedef struct ech_framing {
     ech_plan *plan;
     ech_list *list;
+    ech_pool *pool;       /* has the arrays below, except lists */
     const ech_role *role; /* role of the plan's rank */
     /* the role's `expect`; in lists without updates it adds COUNT or nothing */
     void (*expect)(struct ech_framing *f, int turn);
@@ -97,7 +98,6 @@ bool ech_frame_comes_last(const ech_bucket *bucket);
 
 /* Begins the paths of all buckets. */
 void ech_frame_begin_buckets(ech_framing *f);
-void ech_frame_end_buckets(ech_framing *f);
 /* Notes that the lowered step just added was the last to write an instance of the bucket's
  * gradients. */
 void ech_frame_complete(ech_framing *f, int bucket, size_t writer);

@@ -154,14 +154,12 @@ void ech_pass_hold(const ech_plan *plan, ech_list *list, const ech_balance *bala
     if (!balance->hold.n) return;
     size_t chunks = (size_t)plan->layout->chunks, micro_batches = (size_t)list->micro_batches;
     size_t backwards = plan->model->block.n * micro_batches;
-    holding h = {.plan = plan, .list = list, .balance = balance};
-    h.items = plan->rank == balance->evictor ? &balance->of_evictor : &balance->of_acceptor;
+    const ech_timed_items *items =
+        plan->rank == balance->evictor ? &balance->of_evictor : &balance->of_acceptor;
     ECH_FREED int *item_of = ech_calloc((ECH_W + 1) * chunks * micro_batches, sizeof *item_of);
-    ECH_FREED visit *visits = ech_calloc(h.items->n, sizeof *visits);
+    ECH_FREED visit *visits = ech_calloc(items->n, sizeof *visits);
     ECH_FREED backward *begins = ech_calloc(backwards, sizeof *begins);
-    h.item_of = item_of;
-    h.visit = visits;
-    h.backward = begins;
+    holding h = {plan, list, balance, items, item_of, visits, begins, {0}};
     for (size_t i = 0; i < backwards; i++) begins[i] = (backward){-1, -1, -1};
     index_items(&h);
     for (int s = 0; s < (int)list->step.n; s++) note_step(&h, s);

@@ -9,8 +9,6 @@
  * overtake each other. A step's dependencies have ended when the step has ended. Every value that a
  * step touches lives through all of that time.
  */
-#include <stdlib.h>
-
 #include "schedule/passes.h"
 
 typedef struct span {
@@ -68,7 +66,7 @@ static void widen(const ech_plan *plan, ech_list *list, int value, int first, in
 
 void ech_pass_lifetime(const ech_plan *plan, ech_list *list)
 {
-    span *spans = ech_calloc(list->step.n + 1, sizeof *spans);
+    ECH_FREED span *spans = ech_calloc(list->step.n + 1, sizeof *spans);
     earliest_starts(list, spans);
     latest_ends(list, spans);
     for (size_t v = 0; v < list->value.n; v++) {
@@ -85,5 +83,4 @@ void ech_pass_lifetime(const ech_plan *plan, ech_list *list)
                   compute ? access->tick : spans[s].last);
         }
     }
-    free(spans);
 }

@@ -103,7 +103,7 @@ static int fed_by(const lowering *l, const neighbour *n, const ech_order_item *t
 
 static void look_at(lowering *l, neighbour *n)
 {
-    ech_order order = {0};
+    ECH_FREED ech_order order = {0};
     int turns = l->list->turns;
     ech_numbering numbering = numbering_of(l, n->rank);
     n->micro_batches = turns * numbering.micro_batches * numbering.sequence_chunks;
@@ -117,7 +117,6 @@ static void look_at(lowering *l, neighbour *n)
         n->returns[i] = next;
         if (mine >= 0 && (next < 0 || mine < next)) next = mine;
     }
-    free(order.at);
 }
 
 static const neighbour *find_neighbour(lowering *l, int rank)

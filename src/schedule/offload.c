@@ -184,16 +184,14 @@ static void come_back(offloading *o, const ech_stay *stay)
 
 static void insert_copies(offloading *o, int resources)
 {
-    ech_stay_list stays = {0};
+    ECH_FREED ech_stay_list stays = {0};
     ech_residency(o->use.at, o->use.n, resources, o->plan->prefetch, &stays);
-    o->gone = ech_calloc(stays.n + 1, sizeof *o->gone);
+    ECH_FREED int *gone = o->gone = ech_calloc(stays.n + 1, sizeof *gone);
     for (size_t i = 0; i < stays.n; i++) {
         const ech_stay *stay = &stays.at[i];
         if (stay->brought) come_back(o, stay);
-        if (stay->returns && stay->written) leave(o, stay, &o->gone[i]);
+        if (stay->returns && stay->written) leave(o, stay, &gone[i]);
     }
-    free(o->gone);
-    free(stays.at);
 }
 
 static void offload(const ech_plan *plan, const ech_list *list, ech_resource kind,
@@ -228,7 +226,7 @@ static void offload(const ech_plan *plan, const ech_list *list, ech_resource kin
 
 void ech_pass_offload(const ech_plan *plan, ech_list *list)
 {
-    ech_insertion_list in = {0};
+    ECH_FREED ech_insertion_list in = {0};
     if (plan->kept == ECH_SPACE_DEVICE) return;
     if (list->purpose == ECH_TRAIN) offload(plan, list, ECH_RESOURCE_KEPT, &in);
     if (list->numbering.sequence_chunks > 1) {
@@ -236,5 +234,4 @@ void ech_pass_offload(const ech_plan *plan, ech_list *list)
         offload(plan, list, ECH_RESOURCE_CARRIED_GRADIENTS, &in);
     }
     ech_list_insert(list, &in);
-    free(in.at);
 }

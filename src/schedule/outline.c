@@ -18,10 +18,8 @@ static void forget_values(ech_list *list)
     free(list->first_writer);
     free(list->gradients);
     free(list->summed);
-    list->access.at = NULL;
-    list->access.n = list->access.capacity = 0;
-    list->value.at = NULL;
-    list->value.n = list->value.capacity = 0;
+    memset(&list->access, 0, sizeof list->access);
+    memset(&list->value, 0, sizeof list->value);
     list->value_of = list->first_local = NULL;
     list->first_writer = NULL;
     list->gradients = list->summed = NULL;
@@ -44,10 +42,8 @@ static void free_steps(ech_list *list)
         free(list->step.at);
         free(list->after.at);
     }
-    list->step.at = NULL;
-    list->step.n = list->step.capacity = 0;
-    list->after.at = NULL;
-    list->after.n = list->after.capacity = 0;
+    memset(&list->step, 0, sizeof list->step);
+    memset(&list->after, 0, sizeof list->after);
 }
 
 void ech_list_free(ech_list *list)

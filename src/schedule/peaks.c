@@ -4,7 +4,6 @@
  * a plan over its lists.
  */
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "schedule/operands.h"
@@ -66,7 +65,7 @@ static void count_live(const ech_plan *plan, const ech_list *list, unsigned kind
 
 void ech_pass_peaks(const ech_plan *plan, ech_list *list)
 {
-    int64_t *change = ech_calloc((size_t)list->ticks + 2, sizeof *change);
+    ECH_FREED int64_t *change = ech_calloc((size_t)list->ticks + 2, sizeof *change);
     unsigned kinds = 0;
     for (size_t i = 0; i < list->value.n; i++) kinds |= 1u << list->value.at[i].kind;
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
@@ -78,7 +77,6 @@ void ech_pass_peaks(const ech_plan *plan, ech_list *list)
         count_live(plan, list, its, full, list->full_kind);
     }
     list->working = find_peak(plan, list, working_kinds(), change, &list->working_tick);
-    free(change);
     count_live(plan, list, UINT_MAX, list->working_tick, list->working_kind);
 }
 

@@ -80,7 +80,7 @@ static size_t find_placements(const placer *p, placement *all)
 {
     const ech_list *list = p->list;
     size_t n = 0;
-    bool *succeeds = ech_calloc(list->value.n + 1, sizeof *succeeds);
+    ECH_FREED bool *succeeds = ech_calloc(list->value.n + 1, sizeof *succeeds);
     for (size_t i = 0; i < list->value.n; i++)
         if (list->value.at[i].successor >= 0) succeeds[list->value.at[i].successor] = true;
     for (size_t i = 0; i < list->value.n; i++) {
@@ -89,7 +89,6 @@ static size_t find_placements(const placer *p, placement *all)
         int64_t bytes = ech_plan_align(p->plan, v->kind, v->bytes);
         all[n++] = (placement){bytes, {v->born, last_death(list, v)}, (int)i, NULL};
     }
-    free(succeeds);
     return n;
 }
 
@@ -126,14 +125,11 @@ static size_list find_sizes(const placement *all, size_t n)
 static int *sort_placements(const ech_list *list, const placement *all, size_t n,
                             const size_list *sizes, bool by_death)
 {
-    int *key = ech_calloc(n + 1, sizeof *key);
+    ECH_FREED int *key = ech_calloc(n + 1, sizeof *key);
     for (size_t i = 0; i < n; i++) key[i] = by_death ? all[i].life.dies : all[i].life.born;
-    int *by_tick = ech_sort_by_key(n, NULL, key, list->ticks + 1);
+    ECH_FREED int *by_tick = ech_sort_by_key(n, NULL, key, list->ticks + 1);
     for (size_t i = 0; i < n; i++) key[i] = (int)find_size(sizes, all[i].bytes);
-    int *sorted = ech_sort_by_key(n, by_tick, key, (int)sizes->n);
-    free(by_tick);
-    free(key);
-    return sorted;
+    return ech_sort_by_key(n, by_tick, key, (int)sizes->n);
 }
 
 /* ---- shelves ---- */
@@ -351,8 +347,7 @@ static void place_size(placer *p, const int *by_birth, const int *by_death, size
     }
     for (size_t i = 0; i < p->own.n; i++) {
         free(p->own.at[i]->neighbour.at);
-        p->own.at[i]->neighbour.at = NULL;
-        p->own.at[i]->neighbour.n = p->own.at[i]->neighbour.capacity = 0;
+        memset(&p->own.at[i]->neighbour, 0, sizeof p->own.at[i]->neighbour);
     }
 }
 
@@ -378,9 +373,9 @@ void ech_pass_place(const ech_plan *plan, ech_list *list, ech_space space)
     placer p = {.plan = plan, .list = list, .space = space, .start = plan->persistent_bytes[space]};
     p.all = ech_calloc(list->value.n + 1, sizeof *p.all);
     size_t n = find_placements(&p, p.all), end = 0;
-    size_list sizes = find_sizes(p.all, n);
-    int *by_birth = sort_placements(list, p.all, n, &sizes, false);
-    int *by_death = sort_placements(list, p.all, n, &sizes, true);
+    ECH_FREED size_list sizes = find_sizes(p.all, n);
+    ECH_FREED int *by_birth = sort_placements(list, p.all, n, &sizes, false);
+    ECH_FREED int *by_death = sort_placements(list, p.all, n, &sizes, true);
     list->bytes[space] = 0;
     for (size_t first = 0; first < n; first = end) {
         int64_t bytes = p.all[by_birth[first]].bytes;
@@ -392,7 +387,4 @@ void ech_pass_place(const ech_plan *plan, ech_list *list, ech_space space)
     free(p.shelves.at);
     free(p.own.at);
     free(p.all);
-    free(sizes.at);
-    free(by_birth);
-    free(by_death);
 }

@@ -195,6 +195,13 @@ typedef struct ordered {
     ech_balance balance;
 } ordered;
 
+static void end_order(ordered *train)
+{
+    free(train->order.at);
+    free(train->version);
+    ech_balance_free(&train->balance);
+}
+
 static void plan_training(ech_plan *plan, ech_list *list, const ordered *train)
 {
     list->instances = list->turns;
@@ -218,16 +225,15 @@ static int pattern_of(const ech_plan *plan)
 static void plan_undelayed(ech_plan *plan)
 {
     ech_list *list = &plan->list[ECH_LIST_UNDELAYED];
-    ordered train = {0};
+    ECH_CLEANUP(end_order) ordered train = {0};
     ech_schedule_order(plan->schedule, plan->layout, pattern_of(plan), 1, false, &train.order);
     ech_order_expand_sequence_chunks(plan->schedule, &train.order, list->numbering, NULL);
     plan_training(plan, list, &train);
-    free(train.order.at);
 }
 
 static void plan_forwards(ech_plan *plan, ech_list *list)
 {
-    ech_order order = {0};
+    ECH_FREED ech_order order = {0};
     ech_schedule_order(plan->schedule, plan->layout, pattern_of(plan), 1, true, &order);
     ech_order_expand_sequence_chunks(plan->schedule, &order, list->numbering, NULL);
     if (list->purpose == ECH_GENERATE) /* one sample, on ranks that have all blocks */
@@ -237,7 +243,6 @@ static void plan_forwards(ech_plan *plan, ech_list *list)
     ech_pass_offload(plan, list);
     ech_pass_resident(plan, list);
     ech_pass_frame_validation(plan, list);
-    free(order.at);
 }
 
 static void begin_lists(ech_plan *plan, const ech_config *config)
@@ -389,7 +394,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     if (request->forward_only && plan->zero < 3) plan->zero = 0; /* there is nothing to shard */
     if (!request->forward_only) plan->weights_in = ech_protocol_space(plan->layout);
     plan->keeps = request->config->parallel.zero_keep == 1;
-    ordered train = {0};
+    ECH_CLEANUP(end_order) ordered train = {0};
     bool holds = request->config->memory.offload_activations == ECH_OFFLOAD_PEER;
     plan->peer = -1;
     begin_lists(plan, request->config);
@@ -400,9 +405,6 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan_persistent(plan, request);
     if (samples(request)) plan_caches(plan, plan->list[ECH_LIST_GENERATE].extent);
     if (!request->listless) plan_lists(plan, request, &train);
-    free(train.order.at);
-    free(train.version);
-    ech_balance_free(&train.balance);
     if (!request->outline && !request->listless) finish_lists(plan, !request->brief);
     return plan;
 }

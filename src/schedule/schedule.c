@@ -36,17 +36,13 @@ static ech_status take_generator(const ech_config *config, const ech_schedule_ch
                                    ech_order_names());
     ech_pipeline_shape shape = {.stages = layout->stages,
                                 .micro_batches = fewest_micro_batches(layout)};
-    ech_text why = {0};
-    ech_status status = ECH_OK;
-    if (!ech_generator_accepts(schedule->generator, &shape, &why)) {
-        if (!ech_config_is_set(config, "training.micro_batch_size"))
-            ech_text_append(&why, "; give training.micro_batch_size, too: left out, each replica "
-                                  "has one micro-batch");
-        status = ech_config_complain(config, "training.global_batch_size", "%s", why.at);
-    }
-    ech_text_free(&why);
+    ECH_FREED_TEXT why = {0};
     schedule->weights = schedule->generator->weights;
-    return status;
+    if (ech_generator_accepts(schedule->generator, &shape, &why)) return ECH_OK;
+    if (!ech_config_is_set(config, "training.micro_batch_size"))
+        ech_text_append(&why, "; give training.micro_batch_size, too: left out, each replica has "
+                              "one micro-batch");
+    return ech_config_complain(config, "training.global_batch_size", "%s", why.at);
 }
 
 /* Reads the file on the first call. A plugin writes an order for each pipeline. */
@@ -203,20 +199,18 @@ static ech_status refuse_batch(const ech_config *config, const ech_layout *layou
 {
     const char *key = "training.micro_batch_size";
     long long b = layout->micro_batch, samples = smallest_batch(layout);
-    ech_text offer = {0};
+    ECH_FREED_TEXT offer = {0};
     if (!samples)
         ech_text_append(&offer, "use numbers of replicas with a smaller common multiple");
     else if (ech_config_is_set(config, key))
         ech_text_append(&offer, "%lld would", samples);
     else
         ech_text_append(&offer, "use %s=%lld training.global_batch_size=%lld", key, b, samples);
-    ech_status status = ech_config_complain(
+    return ech_config_complain(
         config, "training.global_batch_size",
         "makes %s a step, not a multiple of the %d replicas of stage %d, as an asynchronous "
         "schedule needs; %s",
         ECH_COUNT(layout->micro_batches, "micro-batch"), layout->replicas[stage], stage, offer.at);
-    ech_text_free(&offer);
-    return status;
 }
 
 static ech_status check_shares(const ech_config *config, const ech_layout *layout)
@@ -231,31 +225,28 @@ ech_status ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
 {
     ECH_ASSERT(!ech_rule_broken(config, ECH_RULES_OF_RUN));
     ECH_ASSERT(!ech_rule_broken(config, ECH_RULES_OF_GRID));
-    ech_schedule *schedule = ech_calloc(1, sizeof *schedule);
+    ECH_CLEANUP(ech_schedule_destroy_at) ech_schedule *schedule = ech_calloc(1, sizeof *schedule);
     schedule->stages = layout->stages;
     schedule->turns = 1;
     schedule->ring = (ech_schedule_ring){1, layout->world, INT_MAX};
     schedule->stashing = config->parallel.weight_stashing == 1;
     schedule->vertical_sync = config->parallel.vertical_sync == 1;
-    ech_status status = choice->is_written ? take_orders(config, choice, layout, schedule)
-                                           : take_generator(config, choice, layout, schedule);
+    ECH_TRY(choice->is_written ? take_orders(config, choice, layout, schedule)
+                               : take_generator(config, choice, layout, schedule));
     bool asynchronous = !ech_weights_are_synchronous(schedule->weights);
     if (config->memory.offload_delayed_from > 0) {
         schedule->weights = ECH_WEIGHTS_DELAYED;
         schedule->delayed_from = config->memory.offload_delayed_from;
     }
     ech_protocol_of(layout)->schedule(config, layout, schedule);
-    if (asynchronous && status == ECH_OK) status = check_shares(config, layout);
-    if (schedule->weights != ECH_WEIGHTS_FLUSHED && status == ECH_OK)
-        status = resolve_flush(config, layout, schedule);
+    if (asynchronous) ECH_TRY(check_shares(config, layout));
+    if (schedule->weights != ECH_WEIGHTS_FLUSHED) ECH_TRY(resolve_flush(config, layout, schedule));
     int64_t sync = ech_protocol_of(layout)->meets_every(config);
-    if (status == ECH_OK) resolve_cadences(config, sync ? sync : 1);
-    if (status == ECH_OK) status = check_meetings(config, sync);
-    if (status == ECH_OK)
-        *out = schedule;
-    else
-        ech_schedule_destroy(schedule);
-    return status;
+    resolve_cadences(config, sync ? sync : 1);
+    ECH_TRY(check_meetings(config, sync));
+    *out = schedule;
+    schedule = NULL;
+    return ECH_OK;
 }
 
 void ech_schedule_destroy(ech_schedule *schedule)
@@ -324,9 +315,8 @@ bool ech_schedule_accepts(void *context, const ech_layout_shape *shape)
     if (choice->is_written) return accepts_written(choice, shape);
     const ech_generator *generator = choice->generator;
     ech_pipeline_shape pipeline = {.stages = shape->stages, .micro_batches = shape->micro_batches};
-    ech_text why = {0};
+    ECH_FREED_TEXT why = {0};
     bool accepts = generator && ech_generator_accepts(generator, &pipeline, &why);
-    ech_text_free(&why);
     return accepts && (ech_weights_are_synchronous(generator->weights) || shape->divides);
 }
 

@@ -88,6 +88,7 @@ void ech_schedule_fill_chunks(ech_config *config, const ech_schedule_choice *cho
 ech_status ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
                                const ech_layout *layout, ech_schedule **out);
 void ech_schedule_destroy(ech_schedule *schedule); /* accepts NULL */
+ECH_DESTROY_AT(ech_schedule, ech_schedule_destroy)
 /* The list that runs the training from a training step on, at which a list must begin. *turns: its
  * training steps. */
 ech_list_kind ech_schedule_list(const ech_schedule *schedule, int64_t step, int *turns);

@@ -10,7 +10,6 @@
  * et al. 2016, arXiv:1604.06174, section 3.2; Narayanan et al. 2021, arXiv:2104.04473, section
  * 3.5).
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "schedule/passes.h"
@@ -273,7 +272,7 @@ static void fill_segments(ech_plan *plan, const ech_config *config, int rank,
 void ech_pass_segments(ech_plan *plan, const ech_config *config, const ech_order *order)
 {
     int blocks = (int)plan->model->block.n;
-    ech_order theirs = {0};
+    ECH_FREED ech_order theirs = {0};
     plan->segment = ech_calloc((size_t)blocks, sizeof *plan->segment);
     for (int b = 0; b < blocks; b++) plan->segment[b] = -1;
     fill_segments(plan, config, plan->rank, order);
@@ -283,7 +282,6 @@ void ech_pass_segments(ech_plan *plan, const ech_config *config, const ech_order
     ech_order_expand_sequence_chunks(plan->schedule, &theirs, plan->list[ECH_LIST_TRAIN].numbering,
                                      NULL);
     fill_segments(plan, config, plan->peer, &theirs);
-    free(theirs.at);
 }
 
 ech_status ech_segments_check(const ech_config *config, const ech_model *model,

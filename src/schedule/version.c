@@ -10,8 +10,6 @@
  * - BUFFERED: forward and backward of training step t read version t - 1, the version before the
  *   newest that is certain to exist (Narayanan et al. 2021, arXiv:2006.09503, §3.1).
  */
-#include <stdlib.h>
-
 #include "schedule/plan.h"
 
 /* Orders are of whole micro-batches. */
@@ -23,30 +21,29 @@ static ech_numbering numbering_of(const ech_layout *layout, int rank)
 /* turn_ends[i]: the number of the update that comes after item i, or -1. */
 static void find_updates(const ech_order *order, ech_numbering numbering, int *turn_ends)
 {
-    int turns = 0, *last;
+    int turns = 0;
     for (size_t i = 0; i < order->n; i++) {
         int turn = ech_micro_at(numbering, order->at[i].micro).turn;
         turn_ends[i] = -1;
         if (turn >= turns) turns = turn + 1;
     }
-    last = ech_calloc((size_t)turns + 1, sizeof *last);
+    ECH_FREED int *last = ech_calloc((size_t)turns + 1, sizeof *last);
     for (size_t i = 0; i < order->n; i++)
         if (order->at[i].action != ECH_F)
             last[ech_micro_at(numbering, order->at[i].micro).turn] = (int)i;
     for (int t = 0; t < turns; t++) turn_ends[last[t]] = t;
-    free(last);
 }
 
 /* The versions of forwards that each read the newest: by_micro[chunk 0's micro-batch]. */
 static void newest_at_forward(const ech_order *order, ech_numbering numbering, int *by_micro)
 {
-    int *turn_ends = ech_calloc(order->n + 1, sizeof *turn_ends), newest = 0;
+    ECH_FREED int *turn_ends = ech_calloc(order->n + 1, sizeof *turn_ends);
+    int newest = 0;
     find_updates(order, numbering, turn_ends);
     for (size_t i = 0; i < order->n; i++) {
         if (order->at[i].action == ECH_F) by_micro[order->at[i].micro] = newest;
         newest += turn_ends[i] >= 0;
     }
-    free(turn_ends);
 }
 
 /* The versions of this rank's forwards under vertical sync: the input stage's newest. Its replicas
@@ -61,8 +58,9 @@ static void newest_at_input(const ech_schedule *schedule, const ech_layout *layo
     for (int data = 0; data < layout->replicas[first]; data++) {
         int input = ech_layout_rank_at(layout, first, data, here->context, here->tensor);
         ech_numbering theirs = numbering_of(layout, input);
-        int *at_input = ech_calloc((size_t)(theirs.micro_batches * turns), sizeof *at_input);
-        ech_order order = {0};
+        ECH_FREED int *at_input =
+            ech_calloc((size_t)(theirs.micro_batches * turns), sizeof *at_input);
+        ECH_FREED ech_order order = {0};
         ech_schedule_order(schedule, layout, input, turns, false, &order);
         newest_at_forward(&order, theirs, at_input);
         for (int i = 0; i < micro_batches; i++) {
@@ -72,8 +70,6 @@ static void newest_at_input(const ech_schedule *schedule, const ech_layout *layo
             at.micro_batch = (int)ech_layout_own_micro(layout, input, q);
             by_micro[i] = at_input[ech_micro_number(theirs, at)];
         }
-        free(at_input);
-        free(order.at);
     }
 }
 
@@ -100,8 +96,8 @@ int ech_schedule_versions(const ech_schedule *schedule, const ech_layout *layout
     int micro_batches = 0, newest = 0;
     for (size_t i = 0; i < order->n; i++)
         if (order->at[i].micro >= micro_batches) micro_batches = order->at[i].micro + 1;
-    int *turn_ends = ech_calloc(order->n + 1, sizeof *turn_ends);
-    int *forward = ech_calloc((size_t)micro_batches + 1, sizeof *forward);
+    ECH_FREED int *turn_ends = ech_calloc(order->n + 1, sizeof *turn_ends);
+    ECH_FREED int *forward = ech_calloc((size_t)micro_batches + 1, sizeof *forward);
     find_updates(order, own, turn_ends);
     if (schedule->vertical_sync)
         newest_at_input(schedule, layout, rank, micro_batches, forward);
@@ -116,8 +112,5 @@ int ech_schedule_versions(const ech_schedule *schedule, const ech_layout *layout
                 item->action == ECH_F || schedule->stashing ? forward[item->micro] : newest;
         newest += turn_ends[i] >= 0;
     }
-    int kept = count_kept(order, version, turn_ends);
-    free(forward);
-    free(turn_ends);
-    return ech_weights_keep_previous(schedule->weights) ? 2 : kept;
+    return ech_weights_keep_previous(schedule->weights) ? 2 : count_kept(order, version, turn_ends);
 }

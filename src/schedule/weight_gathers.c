@@ -138,7 +138,7 @@ static void add_steps(const visits *v, const ech_stay *stay, const need *of,
 void ech_pass_resident(const ech_plan *plan, ech_list *list)
 {
     visits v = {.plan = plan, .list = list};
-    ech_insertion_list brings = {0};
+    ECH_FREED ech_insertion_list brings = {0};
     ech_weight_reads_begin(&v.reads, plan, list->purpose);
     find_uses(&v);
     find_stays(&v);
@@ -148,7 +148,6 @@ void ech_pass_resident(const ech_plan *plan, ech_list *list)
             add_steps(&v, &v.stay.at[i], &v.need.at[n], &brings);
     ech_list_insert(list, &brings);
     ech_weight_reads_end(&v.reads);
-    free(brings.at);
     free(v.use.at);
     free(v.last.at);
     free(v.stay.at);

@@ -72,18 +72,14 @@ static ech_plan *plan_rank(const chooser *c, const trial *t, int rank, bool outl
 
 static ech_status simulate(const chooser *c, trial *t)
 {
-    ech_plan **plans = ech_calloc((size_t)c->world, sizeof *plans);
+    ECH_FREED ech_plan **plans = ech_calloc((size_t)c->world, sizeof *plans);
     ech_costs costs = ech_costs_of(t->config, c->profile, NULL);
-    ech_simulation simulation;
+    ECH_CLEANUP(ech_simulation_free) ech_simulation simulation = {0};
     for (int rank = 0; rank < c->world; rank++) plans[rank] = plan_rank(c, t, rank, true);
     ech_status status =
         ech_simulate((const ech_plan *const *)plans, c->world, ECH_LIST_TRAIN, &costs, &simulation);
-    if (status == ECH_OK) {
-        t->seconds = simulation.end / t->schedule->turns;
-        ech_simulation_free(&simulation);
-    }
+    if (status == ECH_OK) t->seconds = simulation.end / t->schedule->turns;
     for (int rank = 0; rank < c->world; rank++) ech_plan_destroy(plans[rank]);
-    free(plans);
     return status;
 }
 
@@ -123,9 +119,9 @@ static bool fits(const chooser *c, const ech_proposal *proposal)
     plain.simulates = false;
     bool fit = try_quietly(&plain, proposal, &t) == ECH_OK;
     for (int s = 0; fit && s < t.layout->stages; s++) {
+        ECH_CLEANUP(ech_plan_destroy_at)
         ech_plan *plan = plan_rank(c, &t, t.layout->first_rank[s], false);
         fit = plan->arena_bytes[ECH_SPACE_DEVICE] <= t.config->memory.device_limit;
-        ech_plan_destroy(plan);
     }
     return fit;
 }
@@ -253,14 +249,13 @@ static ech_status explain(const chooser *c, const ech_proposal *first)
 
 static ech_status choose(const chooser *c, const ech_proposals *all)
 {
-    ranking tried = {0};
+    ECH_FREED ranking tried = {0};
     ech_proposal refined = {0};
     try_all(c, all, &tried);
     refine(c, &tried, &refined);
     if (refined.partition.n) rank_proposal(&tried, (ranked){&refined, refined.seconds});
     const ech_proposal *best = find_fitting(c, &tried);
     if (best) ech_layout_take(c->config, best);
-    free(tried.at);
     free(refined.partition.at);
     return best ? ECH_OK : explain(c, &all->at[0]);
 }
@@ -273,11 +268,9 @@ static bool keeps_all(const ech_generator *generator, int chunks)
     enum { MICRO_BATCHES = 8 };
     const ech_pipe pipe = {
         .stages = 2, .chunks = chunks, .micro_batches = MICRO_BATCHES, .depth = 2};
-    ech_order order = {0};
+    ECH_FREED ech_order order = {0};
     generator->generate(&pipe, &order);
-    bool all = ech_order_in_flight(&order) == chunks * MICRO_BATCHES;
-    free(order.at);
-    return all;
+    return ech_order_in_flight(&order) == chunks * MICRO_BATCHES;
 }
 
 /* An order written by hand is only known to be synchronous. */
@@ -315,11 +308,9 @@ ech_status ech_simulate_choice(ech_config *config, const ech_model *model,
                  .choice = choice,
                  .filter = {.accepts = ech_schedule_accepts, .context = choice}};
     ech_partition_needs needs = needs_of(&c);
-    ech_proposals all = {0};
+    ECH_CLEANUP(ech_proposals_free) ech_proposals all = {0};
     if (config->parallel.partition.word != ECH_PARTITION_AUTO) return ECH_OK;
     ECH_TRY(ech_layout_propose(config, model, profile, &needs, world, &all));
     set_limits(&c, &needs, all.n);
-    ech_status status = choose(&c, &all);
-    ech_proposals_free(&all);
-    return status;
+    return choose(&c, &all);
 }

@@ -3,8 +3,6 @@
  * Explains a deadlock: follows waits from a step that never ended, until a step repeats (a cycle)
  * or the awaited step does not exist.
  */
-#include <stdlib.h>
-
 #include "schedule/print.h"
 #include "schedule/reject.h"
 #include "schedule/protocol/serving.h"
@@ -271,7 +269,7 @@ static int find_compute(const ech_rehearsal *r, const chain *c, int again)
 
 ech_status ech_rehearsal_fail(const ech_rehearsal *r)
 {
-    chain c = {0};
+    ECH_FREED chain c = {0};
     ECH_FREED_TEXT why = {0};
     ECH_FREED int *standing = find_standing(r);
     int rank = 0, lacks = -1;
@@ -285,6 +283,5 @@ ech_status ech_rehearsal_fail(const ech_rehearsal *r)
         print_circle(r, &c, first, again, &why);
     }
     ech_wait at = c.at[first];
-    free(c.at);
     return ech_plans_reject(r->plans, r->ranks, r->kind, at.rank, at.step, standing, "%s", why.at);
 }

@@ -6,8 +6,6 @@
 #include "simulate/goodput.h"
 
 #include <math.h>
-#include <stdlib.h>
-
 #include "base/memory.h"
 #include "base/random.h"
 
@@ -78,7 +76,8 @@ ech_goodput ech_goodput_simulate(const ech_failures *failures, double interval, 
     }
     job j = {.failures = failures, .seed = seed};
     double kept = 0, period = fmax(interval + failures->stall, failures->writing);
-    j.repaired = ech_calloc((size_t)failures->spares + 1, sizeof *j.repaired);
+    ECH_FREED double *repaired = j.repaired =
+        ech_calloc((size_t)failures->spares + 1, sizeof *j.repaired);
     for (int i = 0; i < count; i++) {
         j.draws = 0;
         double runs = draw(&j, (uint64_t)i);
@@ -86,7 +85,6 @@ ech_goodput ech_goodput_simulate(const ech_failures *failures, double interval, 
         j.now += runs;
         restart(&j, (uint64_t)i);
     }
-    free(j.repaired);
     ech_goodput g = {.useful = kept * interval / j.now,
                      .saving = kept * (period - interval) / j.now,
                      .restarting = j.restarted / j.now,

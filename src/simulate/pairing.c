@@ -99,7 +99,7 @@ static void count_links(const ech_plan *const *plans, ech_list_kind kind, const 
 ech_pairing ech_pairing_create(const ech_plan *const *plans, int n, ech_list_kind list,
                                ech_pool *pool)
 {
-    ends sent = {0}, received = {0};
+    ECH_FREED ends sent = {0}, received = {0};
     size_t ranks = (size_t)n;
     ech_pairing pairing = {.partner = ech_pool_alloc(pool, ranks * sizeof *pairing.partner)};
     for (int rank = 0; rank < n; rank++) {
@@ -112,7 +112,5 @@ ech_pairing ech_pairing_create(const ech_plan *const *plans, int n, ech_list_kin
     sort(&received);
     pair(&pairing, &sent, &received);
     count_links(plans, list, &sent, &pairing.link);
-    free(sent.at);
-    free(received.at);
     return pairing;
 }

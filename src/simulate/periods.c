@@ -160,25 +160,20 @@ static bool find_sections(ech_engine *e)
 void ech_engine_find_periods(ech_engine *e)
 {
     size_t ranks = (size_t)e->out->ranks;
-    e->periods = ech_calloc(1, sizeof *e->periods);
-    e->periods->of = ech_calloc(ranks, sizeof *e->periods->of);
-    e->periods->oldest = ech_calloc(ranks, sizeof *e->periods->oldest);
+    ech_pool *pool = e->out->pool;
+    e->periods = ech_pool_alloc(pool, sizeof *e->periods);
+    e->periods->of = ech_pool_alloc(pool, ranks * sizeof *e->periods->of);
+    e->periods->oldest = ech_pool_alloc(pool, ranks * sizeof *e->periods->oldest);
     for (int i = 0; i < SNAPSHOTS; i++)
-        e->periods->last[i].products = ech_calloc(ranks, sizeof(double));
+        e->periods->last[i].products = ech_pool_alloc(pool, ranks * sizeof(double));
     if (!find_sections(e)) ech_engine_free_periods(e);
 }
 
 void ech_engine_free_periods(ech_engine *e)
 {
     if (!e->periods) return;
-    for (int i = 0; i < SNAPSHOTS; i++) {
-        free(e->periods->last[i].word.at);
-        free(e->periods->last[i].products);
-    }
-    free(e->periods->of);
-    free(e->periods->oldest);
+    for (int i = 0; i < SNAPSHOTS; i++) free(e->periods->last[i].word.at);
     free(e->periods->events.at);
-    free(e->periods);
     e->periods = NULL;
 }
 

@@ -293,9 +293,9 @@ static void allocate(ech_engine *e)
     out->finish = ech_pool_alloc(out->pool, ranks * sizeof *out->finish);
     out->products = ech_pool_alloc(out->pool, ranks * sizeof *out->products);
     out->served = ech_pool_alloc(out->pool, ranks * sizeof *out->served);
-    e->rank = ech_calloc(ranks, sizeof *e->rank);
-    e->members = ech_calloc((size_t)layout->world, sizeof *e->members);
-    e->known = ech_calloc(out->plans[0]->model->block.n, sizeof *e->known);
+    e->rank = ech_pool_alloc(out->pool, ranks * sizeof *e->rank);
+    e->members = ech_pool_alloc(out->pool, (size_t)layout->world * sizeof *e->members);
+    e->known = ech_pool_alloc(out->pool, out->plans[0]->model->block.n * sizeof *e->known);
     for (int rank = 0; rank < out->ranks; rank++) {
         size_t steps = ech_rehearsal_list(e->out, rank)->step.n;
         out->missing += (int64_t)steps;
@@ -322,9 +322,6 @@ void ech_rehearse(const ech_plan *const *plans, int n, ech_list_kind list, const
         if (e.periods) ech_engine_try_period(&e);
     }
     ech_engine_free_periods(&e);
-    free(e.rank);
-    free(e.members);
-    free(e.known);
     free(e.channel.at);
     free(e.heap.at);
 }
