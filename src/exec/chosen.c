@@ -27,7 +27,7 @@ static selected part_of(ech_exec *exec, const ech_step *step, int param, int mem
     const ech_plan_param *p = &exec->plan->param[param];
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     ech_dtype dtype = exec->plan->types.wide;
-    char *selection = ech_compression_sent(exec, step) +
+    char *selection = (char *)ech_exec_used(exec, step, ECH_USE_FACTORS, 0) +
                       (size_t)(member * bucket->chosen + p->in_selection) * ech_dtype_bytes(dtype);
     ech_tensor both = ech_tensor_2d(selection, dtype, 2 * p->lines, p->chosen);
     return (selected){.values = ech_tensor_rows(&both, 0, p->lines),

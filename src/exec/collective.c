@@ -121,7 +121,7 @@ static ech_status fetch_counts(const exchange *x, int tables, int64_t pieces, in
 {
     ech_exec *exec = x->exec;
     int32_t *at = ech_exec_look(exec, exec->plan->counts), *fetched[2];
-    exec->tables_fetched++;
+    exec->counts.tables_fetched++;
     for (int i = 0; i < tables; i++) {
         ECH_ASSERT(x->table[i].dtype == ECH_I32);
         fetched[i] = at;
@@ -138,7 +138,7 @@ static ech_status fetch_counts(const exchange *x, int tables, int64_t pieces, in
 /* The count that the channel should reach. */
 static void count_rows(const exchange *x, const ech_row_exchange *what)
 {
-    ech_comm_count *sum = &x->exec->exchanged;
+    ech_comm_count *sum = &x->exec->counts.exchanged;
     sum->calls++;
     for (int m = 0; m < ech_group_size(x->group); m++) {
         int64_t rows = ech_row_window(what, what->sends[m]);
@@ -421,7 +421,7 @@ static ech_status reduce_gradients(ech_exec *exec, const ech_step *step)
     if (*begun) {
         ech_queue_await(exec, *begun);
         ECH_TRY(begin_sum(exec, *begun, &exec->begun[step->lane]));
-        exec->sums_ahead[step->lane]++;
+        exec->counts.sums_ahead[step->lane]++;
     }
     ECH_TRY(ech_sum_end(&sum));
     bool lost = ech_group_take_loss(ech_exec_channel(exec, step));
@@ -438,65 +438,31 @@ ECH_HANDLE_BY(GATHER_WEIGHTS, reduce_gradients)
 
 /* ---- counts, without messages of the thread that writes checkpoints ---- */
 
-static ech_comm_count add_counts(const ech_exec *exec, ech_comm_counted kind)
+static void add_counts(const ech_exec *exec, ech_comm_counted kind, ech_comm_count *sum)
 {
-    ech_comm_count sum = {0};
     for (int i = 0; i < ECH_CHANNELS + ech_exec_pushed_channels(exec); i++) {
         const ech_group *channel = i < ECH_CHANNELS
                                        ? exec->channel[i / ECH_LANES][i % ECH_LANES]
                                        : ech_exec_pushed_channel(exec, i - ECH_CHANNELS);
         if (!channel || i % ECH_LANES == ECH_LANE_DISK) continue;
         ech_comm_count one = ech_group_count(channel, kind);
-        sum.calls += one.calls;
-        sum.messages += one.messages;
-        sum.bytes += one.bytes;
+        sum->calls += one.calls;
+        sum->messages += one.messages;
+        sum->bytes += one.bytes;
     }
-    return sum;
 }
 
 ech_comm_count ech_exec_reduce_count(const ech_exec *exec)
 {
     static const ech_comm_counted kinds[] = {ECH_COMM_REDUCES, ECH_COMM_SCATTERS, ECH_COMM_GATHERS};
     ech_comm_count sum = {0};
-    for (int i = 0; i < 3; i++) {
-        ech_comm_count one = add_counts(exec, kinds[i]);
-        sum.calls += one.calls;
-        sum.messages += one.messages;
-        sum.bytes += one.bytes;
-    }
+    for (int i = 0; i < 3; i++) add_counts(exec, kinds[i], &sum);
     return sum;
 }
 
-int64_t ech_exec_sums_ahead(const ech_exec *exec)
+const ech_exec_counts *ech_exec_counted(const ech_exec *exec)
 {
-    int64_t all = 0;
-    for (int lane = 0; lane < ECH_LANES; lane++) all += exec->sums_ahead[lane];
-    return all;
-}
-
-ech_comm_count ech_exec_exchanged(const ech_exec *exec)
-{
-    return exec->exchanged;
-}
-
-int64_t ech_exec_tables_fetched(const ech_exec *exec)
-{
-    return exec->tables_fetched;
-}
-
-ech_comm_count ech_exec_message_count(const ech_exec *exec)
-{
-    ech_comm_count forth = exec->messages[ECH_MESSAGE_ACTIVATIONS];
-    const ech_comm_count *back = &exec->messages[ECH_MESSAGE_GRADIENTS];
-    forth.calls += back->calls;
-    forth.messages += back->messages;
-    forth.bytes += back->bytes;
-    return forth;
-}
-
-ech_comm_count ech_exec_messages_of(const ech_exec *exec, ech_message_kind kind)
-{
-    return exec->messages[kind];
+    return &exec->counts;
 }
 
 ech_comm_count ech_exec_channel_count(const ech_exec *exec, ech_layout_group group, ech_lane lane,
@@ -508,9 +474,8 @@ ech_comm_count ech_exec_channel_count(const ech_exec *exec, ech_layout_group gro
 
 int64_t ech_exec_sent_bytes(const ech_exec *exec)
 {
-    int64_t bytes = 0;
-    for (int kind = 0; kind < ECH_MESSAGES; kind++) bytes += exec->messages[kind].bytes;
-    for (ech_comm_counted kind = 0; kind < ECH_COMM_COUNTS; kind++)
-        bytes += add_counts(exec, kind).bytes;
-    return bytes;
+    ech_comm_count sum = {0};
+    for (int kind = 0; kind < ECH_MESSAGES; kind++) sum.bytes += exec->counts.messages[kind].bytes;
+    for (ech_comm_counted kind = 0; kind < ECH_COMM_COUNTS; kind++) add_counts(exec, kind, &sum);
+    return sum.bytes;
 }

@@ -77,11 +77,6 @@ ech_tensor ech_exec_factors(const ech_exec *exec, const ech_step *step)
                                         : bucket->left + bucket->right);
 }
 
-char *ech_compression_sent(ech_exec *exec, const ech_step *step)
-{
-    return ech_exec_used(exec, step, ECH_USE_FACTORS, 0);
-}
-
 /* Matrix number `one` of a parameter's stack. */
 static matrix matrix_of(ech_exec *exec, const ech_step *step, int param, int one)
 {
@@ -93,7 +88,7 @@ static matrix matrix_of(ech_exec *exec, const ech_step *step, int param, int one
     matrix m = {.param = param, .one = one, .rows = size[0], .columns = size[1], .rank = p->rank};
     int64_t left = p->left + one * m.rows * m.rank;
     int64_t right = plan->bucket.at[step->index].left + p->right + one * m.columns * m.rank;
-    char *factors = ech_compression_sent(exec, step);
+    char *factors = ech_exec_used(exec, step, ECH_USE_FACTORS, 0);
     m.left = ech_tensor_2d(factors + left * item, dtype, m.rows, m.rank);
     m.right = ech_tensor_2d(factors + right * item, dtype, m.columns, m.rank);
     m.gradient = (char *)ech_compression_gradient(exec, step, param).data +
@@ -195,21 +190,20 @@ ech_status ech_handle_TRANSFORM(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
+static void to_right(ech_exec *exec, const ech_step *step, const matrix *m)
+{
+    bool householder = exec->config->parallel.compression_orthogonal == ECH_ORTHOGONAL_HOUSEHOLDER;
+    void *room = ech_exec_touch(exec, step->scratch);
+    ech_tensor work = ech_tensor_2d(room, ECH_F64, m->rank, m->rows + ECH_ORTHOGONAL_ROOM);
+    take_scratch(exec, step, ech_plan_orthogonal_room(exec->plan, m->param));
+    exec->plan->kernels->wide->orthogonalize(exec->context, &m->left, m->columns, householder,
+                                             &work);
+    multiply(exec, m, true, &m->left, &m->right);
+}
+
 ech_status ech_handle_TRANSFORM_BACK(ech_exec *exec, const ech_step *step)
 {
-    int n;
-    bool householder = exec->config->parallel.compression_orthogonal == ECH_ORTHOGONAL_HOUSEHOLDER;
-    const int *params = ech_exec_bucket_params(exec, step, &n);
-    for (int i = 0; i < n; i++)
-        for (int one = 0; one < exec->plan->param[params[i]].stacked; one++) {
-            matrix m = matrix_of(exec, step, params[i], one);
-            void *room = ech_exec_touch(exec, step->scratch);
-            ech_tensor work = ech_tensor_2d(room, ECH_F64, m.rank, m.rows + ECH_ORTHOGONAL_ROOM);
-            take_scratch(exec, step, ech_plan_orthogonal_room(exec->plan, params[i]));
-            exec->plan->kernels->wide->orthogonalize(exec->context, &m.left, m.columns, householder,
-                                                     &work);
-            multiply(exec, &m, true, &m.left, &m.right);
-        }
+    each_matrix(exec, step, to_right);
     return ECH_OK;
 }
 
@@ -228,8 +222,8 @@ void ech_compression_norm(ech_exec *exec, const ech_step *step, int param)
     int64_t size[2], item = (int64_t)ech_dtype_bytes(dtype_of(exec));
     ech_plan_matrix(plan, param, size);
     int64_t n = p->stacked * size[1] * p->rank;
-    char *data =
-        ech_compression_sent(exec, step) + (plan->bucket.at[step->index].left + p->right) * item;
+    char *data = ech_exec_used(exec, step, ECH_USE_FACTORS, 0);
+    data += (plan->bucket.at[step->index].left + p->right) * item;
     ech_tensor right = ech_tensor_1d(data, dtype_of(exec), n);
     ech_tensor sums =
         ech_tensor_1d(&partials[p->norm_first], ECH_F64, (n + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK);

@@ -12,8 +12,6 @@ ech_tensor ech_compression_gradient(ech_exec *exec, const ech_step *step, int pa
 /* A contiguous gradient or residual of a parameter as rows of its matrix, those of a stack one
  * after the other. */
 ech_tensor ech_compression_rows(const ech_exec *exec, int param, const ech_tensor *x);
-/* The bucket's factors or selections. */
-char *ech_compression_sent(ech_exec *exec, const ech_step *step);
 
 /* ---- chosen.c: parameters whose gradients are sent as selections; x: the gradient, matrix by
  * matrix ---- */

@@ -187,15 +187,10 @@ static ech_status copy_step(ech_exec *exec, const ech_step *step)
             exec->device->copy(ech_exec_queue(exec, step), address_at(exec, step, i + 1),
                                address_at(exec, step, i), (size_t)pair_bytes(exec, step, i));
     if (throttled) ech_exec_put(exec, step, end_pace);
-    exec->copied[from][to] += bytes_of(exec, step);
+    exec->counts.copied[from][to] += bytes_of(exec, step);
     return ECH_OK;
 }
 
 #define X(kind) ECH_HANDLE_BY(kind, copy_step)
 COPIES(X)
 #undef X
-
-int64_t ech_exec_copied(const ech_exec *exec, ech_space from, ech_space to)
-{
-    return exec->copied[from][to];
-}

@@ -399,7 +399,7 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     pthread_mutex_unlock(&exec->lock);
     if (!exec->device->is_immediate) ech_exec_fail(exec, ech_queues_end(exec));
     if (exec->records) exec->times.ended = ech_clock_now();
-    exec->host_waits++;
+    exec->counts.host_waits++;
     exec->version += exec->list->updates;
     ech_status status = (ech_status)atomic_load(&exec->failed);
     if (status != ECH_OK) {

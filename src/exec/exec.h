@@ -165,9 +165,6 @@ void ech_exec_ask(ech_exec *exec, bool stop, bool save_now);
 /* The loss scale of the next training step and its state if it is dynamic; the same on all
  * ranks. */
 ech_scaler ech_exec_scaler(const ech_exec *exec);
-/* Number of times this rank's thread has waited for queues. A list waits once, at its end; an
- * asynchronous list of several turns once per turn; observers and NaN searches at each look. */
-int64_t ech_exec_host_waits(const ech_exec *exec);
 /* The number of updates so far, which is the position on the learning-rate curve; saved in
  * checkpoints. */
 int64_t ech_exec_updates(const ech_exec *exec);
@@ -286,22 +283,23 @@ int64_t ech_exec_working(const ech_exec *exec);
 /* What this rank has sent so far to sum gradients over ranks, and to gather weights that were
  * updated in shards. */
 ech_comm_count ech_exec_reduce_count(const ech_exec *exec);
-/* Number of these collectives that began before the previous one had ended. */
-int64_t ech_exec_sums_ahead(const ech_exec *exec);
-/* Bytes of values that FETCH and OFFLOAD have copied from one space to another so far, without
- * alignment. */
-int64_t ech_exec_copied(const ech_exec *exec, ech_space from, ech_space to);
-/* Activations and gradients that this rank has sent to other stages so far; .calls: steps that
- * sent. */
-ech_comm_count ech_exec_message_count(const ech_exec *exec);
-/* The same for messages of one kind. */
-ech_comm_count ech_exec_messages_of(const ech_exec *exec, ech_message_kind kind);
-
-/* Counted rows that this rank should have sent so far, according to the count tables. The channels
- * count what was sent, and the exchanges of the tables themselves. */
-ech_comm_count ech_exec_exchanged(const ech_exec *exec);
-/* Number of times it has waited for count tables so far, to know how many rows go to each rank. */
-int64_t ech_exec_tables_fetched(const ech_exec *exec);
+/* Counts of what this rank has done so far. */
+typedef struct ech_exec_counts {
+    /* Bytes of values that FETCH and OFFLOAD have copied from one space to another, without
+     * alignment. Each entry is written by one lane. */
+    int64_t copied[ECH_SPACES][ECH_SPACES];
+    ech_comm_count messages[ECH_MESSAGES]; /* by kind; .calls: steps that sent */
+    /* Counted rows that this rank should have sent, according to the count tables. The channels
+     * count what was sent, and the exchanges of the tables themselves. */
+    ech_comm_count exchanged;
+    int64_t tables_fetched; /* waits for count tables, to know how many rows go to each rank */
+    /* By lane: collectives of ech_exec_reduce_count that began before the previous one had ended */
+    int64_t sums_ahead[ECH_LANES];
+    /* Waits of this rank's thread for queues. A list waits once, at its end; an asynchronous list
+     * of several turns once per turn; observers and NaN searches at each look. */
+    int64_t host_waits;
+} ech_exec_counts;
+const ech_exec_counts *ech_exec_counted(const ech_exec *exec); /* borrowed */
 /* What this rank has sent so far over one channel by calls of that kind; zeros if it has no such
  * channel. */
 ech_comm_count ech_exec_channel_count(const ech_exec *exec, ech_layout_group group, ech_lane lane,

@@ -26,7 +26,7 @@ static int tag_of(const ech_step *step, int port)
 
 static void add_transfer(ech_message *message, const ech_step *step, ech_request request)
 {
-    ech_comm_count *count = &message->exec->messages[ech_step_kind_message(step->kind)];
+    ech_comm_count *count = &message->exec->counts.messages[ech_step_kind_message(step->kind)];
     request.on = &message->exec->on[ech_step_queue(step)];
     request.peer = step->peer;
     request.sends = ech_step_sends(step);
@@ -76,7 +76,7 @@ static ech_status post(ech_exec *exec, const ech_step *step)
                            .step = (int)(step - exec->list->step.at),
                            .request = exec->request + exec->requested};
     ECH_ASSERT(n <= ECH_MAX_PORTS);
-    if (ech_step_sends(step)) exec->messages[ech_step_kind_message(step->kind)].calls++;
+    if (ech_step_sends(step)) exec->counts.messages[ech_step_kind_message(step->kind)].calls++;
     if (!of_block) add_touched(&message, step);
     for (size_t i = 0; i < n; i++)
         if (ports[i] >= 0) add_port(&message, step, (int)i, ports[i]);

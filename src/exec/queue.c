@@ -109,8 +109,6 @@ ech_status ech_queues_create(ech_exec *exec, size_t steps, size_t ticks)
     for (int q = 0; q < count_queues(exec); q++)
         if (exec->on[q].queue)
             exec->device->call(exec->on[q].queue, prepare_thread, &exec, sizeof exec);
-    events->peers =
-        ech_pool_alloc(exec->pool, (size_t)exec->plan->layout->world * sizeof *events->peers);
     events->marked.at = ech_grow(NULL, &events->marked.capacity, ticks, sizeof(int));
     return ECH_OK;
 }
@@ -285,59 +283,43 @@ static ech_status tell_fault(const ech_exec *exec)
              exec->where[list->kind][at]);
 }
 
-/* Waits until the compute queue has reached the event. The run fails past the deadline without any
- * progress. */
-static ech_status wait_for(ech_exec *exec, ech_event *event)
-{
-    double progress_at = ech_clock_now(), looked_at = progress_at;
-    bool shown = false;
-    for (bool reached = false;;) {
-        if (exec->device->query(event, &reached) != ECH_OK) return tell_fault(exec);
-        if (reached) break;
-        ECH_TRY(ech_exec_watch_files(exec));
-        double now = ech_clock_now();
-        progress_at += ech_clock_take_gap(&looked_at, now);
-        if (show_position(exec)) progress_at = now;
-        if (now - progress_at > report_seconds) {
-            int n = find_peers(exec, find_standing(exec), exec->events.peers);
-            shown = true;
-            ECH_TRY(ech_comm_stalled(exec->comm, exec->events.peers, n, now - progress_at));
-        }
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
-    }
-    if (shown) ech_comm_set_wait(exec->comm, -1);
-    return ech_comm_check(exec->comm);
-}
-
-/* The threads of other lanes have peers of their own. */
 static ech_status report_stalled(const ech_exec *exec, const ech_step *step, double seconds)
 {
     ECH_FREED int *peers = ech_calloc((size_t)exec->plan->layout->world, sizeof *peers);
     return ech_comm_stalled(exec->comm, peers, find_peers(exec, step, peers), seconds);
 }
 
-/* The step's event is recorded again after all of it. */
-ech_status ech_queue_wait(ech_exec *exec, const ech_step *step)
+/* Waits on the thread of the step's lane; NULL: on the rank's thread, for the compute queue, which
+ * makes progress. The run fails past the deadline without any progress. */
+static ech_status wait_for(ech_exec *exec, ech_event *event, const ech_step *step)
 {
-    ech_event *event = exec->events.ends ? exec->events.ends[step - exec->list->step.at] : NULL;
-    if (exec->device->is_immediate) return ECH_OK;
-    double began = ech_clock_now(), looked_at = began;
+    double progress_at = ech_clock_now(), looked_at = progress_at;
     bool shown = false;
-    exec->device->record(event, ech_exec_queue(exec, step));
     for (bool reached = false;;) {
         if (exec->device->query(event, &reached) != ECH_OK) return tell_fault(exec);
         if (reached) break;
-        if (ech_exec_has_failed(exec)) return ECH_EABORTED;
+        if (step && ech_exec_has_failed(exec)) return ECH_EABORTED;
+        if (!step) ECH_TRY(ech_exec_watch_files(exec));
         double now = ech_clock_now();
-        began += ech_clock_take_gap(&looked_at, now);
-        if (now - began > report_seconds) {
+        progress_at += ech_clock_take_gap(&looked_at, now);
+        if (!step && show_position(exec)) progress_at = now;
+        if (now - progress_at > report_seconds) {
             shown = true;
-            ECH_TRY(report_stalled(exec, step, now - began));
+            ECH_TRY(report_stalled(exec, step ? step : find_standing(exec), now - progress_at));
         }
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
     if (shown) ech_comm_set_wait(exec->comm, -1);
     return ech_comm_check(exec->comm);
+}
+
+/* The step's event is recorded again after all of it. */
+ech_status ech_queue_wait(ech_exec *exec, const ech_step *step)
+{
+    if (exec->device->is_immediate) return ECH_OK;
+    ech_event *event = exec->events.ends[step - exec->list->step.at];
+    exec->device->record(event, ech_exec_queue(exec, step));
+    return wait_for(exec, event, step);
 }
 
 /* The list's times, from events. */
@@ -366,7 +348,7 @@ ech_status ech_queues_end(ech_exec *exec)
         exec->device->wait(compute, ends[q]);
     }
     exec->device->record(ends[ECH_LANE_COMPUTE], compute);
-    ECH_TRY(wait_for(exec, ends[ECH_LANE_COMPUTE]));
+    ECH_TRY(wait_for(exec, ends[ECH_LANE_COMPUTE], NULL));
     if (exec->records && !ech_exec_has_failed(exec)) take_times(exec);
     return ECH_OK;
 }

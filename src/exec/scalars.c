@@ -454,8 +454,3 @@ ech_scaler ech_exec_scaler(const ech_exec *exec)
 {
     return exec->scaler;
 }
-
-int64_t ech_exec_host_waits(const ech_exec *exec)
-{
-    return exec->host_waits;
-}

@@ -68,7 +68,6 @@ typedef struct ech_events {
     ech_event **queue;          /* [queues] the end of the run's work on the queue */
     ech_event **begins, **ends; /* [steps of the list] */
     ech_event **marks;          /* [ticks of the list] */
-    int *peers;                 /* [world] ranks that the device waits for */
     ECH_LIST(int) marked;       /* ticks of this run whose event was recorded */
     /* number of steps up to the last compute step that was queued, and up to the last that was
      * shown */
@@ -163,7 +162,7 @@ struct ech_exec {
     bool is_bound;
     char *arena[ECH_SPACES];                /* of the disk: ech_disk_addresses */
     ech_disk *disk;                         /* NULL: nothing is stored there */
-    int64_t copied[ECH_SPACES][ECH_SPACES]; /* ech_exec_copied; each entry is written by one lane */
+    ech_exec_counts counts;
     ech_file_watch watch[ECH_LANES];
     double watched_at; /* ech_clock_take_gap */
     /* lanes whose threads are stuck in file I/O: these threads and all memory are abandoned */
@@ -181,7 +180,6 @@ struct ech_exec {
     double counted_at;  /* time of COUNT; 0: there was none */
     ech_scaler scaler;  /* of the next list */
     bool fetched;       /* READ has queued the copy to `staged` */
-    int64_t host_waits; /* ech_exec_host_waits */
     /* newest weight version at the list's beginning; its slot is version mod versions */
     int64_t version;
     ech_position *where[ECH_LIST_KINDS]; /* [steps of the list] for the board */
@@ -219,17 +217,13 @@ struct ech_exec {
     int *link_next;               /* [link_cursors] positions of the loop over the link lanes */
     int *link_wanted;             /* [link_cursors] of these, steps that wait for other steps */
     int link_cursors;
-    ech_comm_count messages[ECH_MESSAGES]; /* ech_exec_message_count */
-    ech_comm_count exchanged;              /* ech_exec_exchanged; written by the lane COLLECTIVE */
     /* Written by the lane COLLECTIVE. */
     /* [e] rows to each rank and from each rank, of the exchange with the experts */
     ech_known_rows exchanged_rows;
     ech_known_rows received_rows;          /* [t e] rows that the tensor ranks received */
     int64_t *window_rows;                  /* [t e] the same, within a round's windows */
-    int64_t tables_fetched;                /* ech_exec_tables_fetched */
     ech_sum begun[ECH_LANES];              /* the sum that a lane has begun before its step */
     const ech_step *begun_step[ECH_LANES]; /* that step; NULL: no sum has begun early */
-    int64_t sums_ahead[ECH_LANES];         /* ech_exec_sums_ahead; each written by its lane */
     bool records;                          /* `times` are recorded */
     ech_exec_times times;
 
@@ -404,7 +398,6 @@ void ech_exec_fail(ech_exec *exec, ech_status status);
 
 /* Runs a step of the list with its handler; a message is only begun. */
 ech_status ech_exec_handle(ech_exec *exec, const ech_step *step);
-void ech_exec_fail(ech_exec *exec, ech_status status);
 /* Shows a step of the compute lane on the board as the rank's position. */
 void ech_exec_show_position(ech_exec *exec, const ech_step *step);
 

@@ -21,7 +21,7 @@ static ech_status copy_now(const ech_exec *exec, ech_lane lane, void *to, const 
 static ech_status copy_for_rank(void *context, void *to, const void *from, size_t bytes)
 {
     ech_exec *exec = context;
-    exec->host_waits++;
+    exec->counts.host_waits++;
     return copy_now(exec, ECH_LANE_COMPUTE, to, from, bytes);
 }
 

@@ -181,12 +181,12 @@ static ech_status run_lists(const ech_session *s, trial *t, record *r)
         int64_t step = run * s->plan->list[t->list].turns;
         if (t->told) now = step;
         if (t->list == ECH_LIST_GENERATE) ech_exec_set_token(s->exec, 7 * run, run);
-        int64_t waits = ech_exec_host_waits(s->exec);
+        int64_t waits = ech_exec_counted(s->exec)->host_waits;
         r->run = run;
         ech_status status = ech_exec_run(s->exec, t->list, step);
         r->run = -1;
         ECH_TRY(status);
-        waits = ech_exec_host_waits(s->exec) - waits;
+        waits = ech_exec_counted(s->exec)->host_waits - waits;
         ECH_ASSERT(waits == 1);
         if (r == t->record)
             t->loss[run] = t->list == ECH_LIST_GENERATE ? ech_exec_logits(s->exec)[0]

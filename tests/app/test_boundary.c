@@ -111,8 +111,10 @@ static ech_status run(ech_comm *comm, void *context)
         t->norm[step] = ech_exec_readings(session.exec)->grad_norm;
     }
     ech_flow sent = ech_plan_traffic_along(session.plan, ECH_TRAFFIC_PIPELINE);
-    double sums[] = {(double)sent.calls, (double)sent.bytes,
-                     (double)ech_exec_message_count(session.exec).bytes};
+    const ech_comm_count *counted = ech_exec_counted(session.exec)->messages;
+    double sums[] = {
+        (double)sent.calls, (double)sent.bytes,
+        (double)(counted[ECH_MESSAGE_ACTIVATIONS].bytes + counted[ECH_MESSAGE_GRADIENTS].bytes)};
     ECH_TRY(ech_group_fold(ech_exec_world(session.exec), ECH_FOLD_SUM, sums, 3));
     if (rank == 0) {
         t->messages = (int64_t)sums[0];

@@ -133,7 +133,7 @@ static void compare(const ech_exec *exec, const ech_plan *plan, const ech_device
                             ech_tensor_bytes(&from));
     }
     for (int h = 0; h < HOPS; h++)
-        assert_int_equal(ech_exec_copied(exec, hops[h].from, hops[h].to), t->bytes);
+        assert_int_equal(ech_exec_counted(exec)->copied[hops[h].from][hops[h].to], t->bytes);
     ech_exec_peaks(exec, peak);
     assert_int_equal(peak[ECH_MEMORY_PARAMETERS_ON_DISK], t->padded);
     assert_int_equal(peak[ECH_MEMORY_PARAMETERS_ON_HOST], 2 * t->padded);

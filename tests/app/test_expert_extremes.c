@@ -46,7 +46,7 @@ static ech_status train(void *context, int rank, ech_compared_run *c)
     for (int step = 0; step < STEPS; step++) {
         ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, step));
         const ech_readings *read = ech_exec_readings(exec);
-        if (step == 0) x->sent[rank] = ech_exec_exchanged(exec).bytes;
+        if (step == 0) x->sent[rank] = ech_exec_counted(exec)->exchanged.bytes;
         if (rank > 0) continue;
         if (step == 0) memcpy(x->reported, read->reports, sizeof x->reported);
         x->loss[step] = read->loss;
@@ -175,7 +175,7 @@ static ech_status count_bytes(void *context, int rank, ech_compared_run *c)
 {
     int64_t *sent = context;
     ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, 0));
-    sent[rank] = ech_exec_exchanged(c->session.exec).bytes;
+    sent[rank] = ech_exec_counted(c->session.exec)->exchanged.bytes;
     return ECH_OK;
 }
 

@@ -12,7 +12,7 @@
 #include "comm/nccl_opened.h"
 #include "unit.h"
 
-enum { RANKS = 8, EVERY = 8, LINES = 40, KINDS = 3 + ECH_GROUPS * ECH_LANES };
+enum { RANKS = 8, EVERY = 8, LINES = 40, KINDS = 1 + ECH_MESSAGES + ECH_GROUPS * ECH_LANES };
 
 /* ---- counters ---- */
 
@@ -30,7 +30,8 @@ static ech_status count_rank(ech_comm *comm, const ech_design *design, void *con
     ech_status status = ech_compared_run_open(&c, comm);
     if (status == ECH_OK) status = ech_exec_run(c.session.exec, ECH_LIST_TRAIN, 0);
     if (status == ECH_OK) {
-        t->of[rank][n++] = ech_exec_message_count(c.session.exec);
+        for (ech_message_kind kind = 0; kind < ECH_MESSAGES; kind++)
+            t->of[rank][n++] = ech_exec_counted(c.session.exec)->messages[kind];
         t->of[rank][n++] = ech_exec_reduce_count(c.session.exec);
         for (ech_layout_group g = 0; g < ECH_GROUPS; g++)
             for (ech_lane lane = 0; lane < ECH_LANES; lane++)

@@ -199,7 +199,9 @@ static ech_status train_one_list(void *context, int rank, ech_compared_run *c)
         if (list->step.at[s].kind == ECH_STEP_BACKWARD_WEIGHT) sums.early[rank] = before;
         before += list->step.at[s].kind == ECH_STEP_REDUCE_GRADS;
     }
-    sums.ahead[rank] = ech_exec_sums_ahead(c->session.exec);
+    sums.ahead[rank] = 0;
+    for (int lane = 0; lane < ECH_LANES; lane++)
+        sums.ahead[rank] += ech_exec_counted(c->session.exec)->sums_ahead[lane];
     return ECH_OK;
 }
 

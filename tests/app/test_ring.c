@@ -105,7 +105,7 @@ static ech_status look(void *context, int rank, ech_compared_run *run)
     int64_t peak[ECH_MEMORY_KINDS];
     memset(&seen[rank], 0, sizeof seen[rank]);
     ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, 0));
-    ech_comm_count counted = ech_exec_messages_of(exec, ECH_MESSAGE_TOKEN);
+    ech_comm_count counted = ech_exec_counted(exec)->messages[ECH_MESSAGE_TOKEN];
     ech_flow planned = ech_plan_traffic_along(plan, ECH_TRAFFIC_TOKEN);
     assert_int_equal(counted.messages, planned.messages);
     assert_int_equal(counted.bytes, planned.bytes);

@@ -24,7 +24,7 @@ typedef struct trial {
     int64_t gathered[MOST]; /* bytes over tensor ranks */
     bool peaks[MOST];       /* the ledger's are the plan's */
     int64_t kept;           /* most bytes of activations of rank 0 */
-    int64_t fetched[MOST];  /* ech_exec_tables_fetched */
+    int64_t fetched[MOST];  /* ech_exec_counts.tables_fetched */
 } trial;
 
 static void route_to_first(const ech_model *model, ech_exec *exec)
@@ -46,8 +46,8 @@ static ech_status train(void *context, int rank, ech_compared_run *run)
     for (int step = 0; step < STEPS; step++) ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, step));
     t->peaks[rank] = fixture_peaks_are_planned(&run->session, FIXTURE_TRAINED);
     ech_plan_traffic(run->session.plan, traffic);
-    t->exchanged[rank] = ech_exec_exchanged(exec);
-    t->fetched[rank] = ech_exec_tables_fetched(exec);
+    t->exchanged[rank] = ech_exec_counted(exec)->exchanged;
+    t->fetched[rank] = ech_exec_counted(exec)->tables_fetched;
     t->sent[rank] =
         ech_exec_channel_count(exec, ECH_GROUP_EXPERT, ECH_LANE_COLLECTIVE, ECH_COMM_COLLECTIVES);
     t->rows[rank] = ech_traffic_of(&traffic[ECH_TRAFFIC_EXPERT], ECH_COLLECTIVE_EXCHANGE_ROWS,

@@ -59,7 +59,7 @@ static rank_count count_now(const ech_exec *exec)
 {
     struct rusage usage;
     ECH_ASSERT(getrusage(RUSAGE_SELF, &usage) == 0);
-    return (rank_count){locks, usage.ru_minflt, exec ? ech_exec_host_waits(exec) : 0};
+    return (rank_count){locks, usage.ru_minflt, exec ? ech_exec_counted(exec)->host_waits : 0};
 }
 
 static ech_status run_steps(ech_exec *exec, int64_t first, int64_t n)

@@ -40,12 +40,12 @@ static void add_now(const ech_exec *exec, seen *s, int sign)
                 if (lane != ECH_LANE_DISK)
                     add(&s->of[g][k], ech_exec_channel_count(exec, g, lane, counted[k]), sign);
     for (ech_message_kind m = 0; m < ECH_MESSAGES; m++)
-        add(&s->messages[m], ech_exec_messages_of(exec, m), sign);
-    add(&s->exchanged, ech_exec_exchanged(exec), sign);
+        add(&s->messages[m], ech_exec_counted(exec)->messages[m], sign);
+    add(&s->exchanged, ech_exec_counted(exec)->exchanged, sign);
     for (ech_traffic_axis axis = 0; axis < ECH_TRAFFIC_AXES; axis++) {
         ech_space from, to;
         if (ech_traffic_copies(axis, &from, &to))
-            s->copied[axis] += sign * ech_exec_copied(exec, from, to);
+            s->copied[axis] += sign * ech_exec_counted(exec)->copied[from][to];
     }
 }
 

@@ -28,14 +28,14 @@ static void observe(void *state, const probe_run *run, probe_moment moment)
 {
     int64_t *waits = state;
     if (moment == PROBE_BEFORE) {
-        *waits = ech_exec_host_waits(run->session->exec);
+        *waits = ech_exec_counted(run->session->exec)->host_waits;
         atomic_store(&allocations.ours, 0);
         if (atomic_fetch_add(&entered, 1) + 1 < run->design->world) return;
         atomic_store(&entered, 0);
         atomic_store(&allocations.counting, true);
     } else if (moment == PROBE_AFTER) {
         atomic_store(&allocations.counting, false);
-        int64_t waited = ech_exec_host_waits(run->session->exec) - *waits;
+        int64_t waited = ech_exec_counted(run->session->exec)->host_waits - *waits;
         if (atomic_load(&allocations.ours)) fail_for(run);
         if (waited > probe_list(run)->turns)
             probe_fail("rank %d waits %lld times for its device in %d turns", run->rank,
