@@ -248,6 +248,13 @@ void ech_access_local(ech_accessor *a, int local, bool write)
     ech_access_value(a, value, write);
 }
 
+int ech_access_new_plain(ech_accessor *a, ech_memory_kind kind, int index, int64_t bytes)
+{
+    ech_value value = {
+        .kind = kind, .block = -1, .local = -1, .micro = -1, .index = index, .bytes = bytes};
+    return ech_access_new(a, value);
+}
+
 int ech_access_new_gradients(ech_accessor *a, int bucket, int micro, int64_t elements)
 {
     int64_t item = (int64_t)ech_dtype_bytes(a->plan->bucket.at[bucket].dtype);
@@ -356,10 +363,7 @@ void ech_access_sum_scratch(ech_accessor *a, size_t bytes)
 {
     int *last = a->sum_scratch[a->step->lane], value = last[1];
     if (!bytes) return;
-    if (!value)
-        value = ech_access_new(
-            a, (ech_value){
-                   .kind = ECH_MEMORY_SCRATCH, .block = -1, .local = -1, .micro = -1, .index = -1});
+    if (!value) value = ech_access_new_plain(a, ECH_MEMORY_SCRATCH, -1, 0);
     last[1] = last[0];
     last[0] = a->step->scratch = value;
     ech_value *v = &a->list->value.at[value - (int)a->plan->persistent.n];

@@ -37,6 +37,8 @@ typedef struct ech_accessor {
 
 /* Adds a value to the list and returns its number (ech_value). */
 int ech_access_new(ech_accessor *a, ech_value value);
+/* The same for a value that belongs to no block and no micro-batch; index: as in ech_value. */
+int ech_access_new_plain(ech_accessor *a, ech_memory_kind kind, int index, int64_t bytes);
 /* Records that the step touches the value, at the accessor's tick. */
 void ech_access_value(ech_accessor *a, int value, bool write);
 /* Returns the value of a block's own value `local` for sequence chunk `micro`; adds it to the list

@@ -2,8 +2,6 @@
  *
  * Steps that work on buckets: INIT, HASH, REDUCE_GRADS, NORM, STASH, STATISTICS, FOLD, UPDATE.
  */
-#include <stdlib.h>
-
 #include "schedule/step/step.h"
 #include "schedule/operands.h"
 #include "schedule/states.h"
@@ -64,12 +62,7 @@ static void touch_buffer(ech_accessor *a, bool draws)
     int64_t most = most_of_states(plan), full = draws ? most_in_full(plan) : 0;
     int64_t bytes = ech_plan_weights_room(plan) + (full > most ? full : most);
     if (!bytes) return;
-    a->step->scratch = ech_access_new(a, (ech_value){.kind = ECH_MEMORY_OPTIMIZER_ON_HOST,
-                                                     .block = -1,
-                                                     .local = -1,
-                                                     .micro = -1,
-                                                     .index = -1,
-                                                     .bytes = bytes});
+    a->step->scratch = ech_access_new_plain(a, ECH_MEMORY_OPTIMIZER_ON_HOST, -1, bytes);
     ech_access_value(a, a->step->scratch, true);
 }
 
@@ -109,11 +102,6 @@ static const ech_bucket *bucket_of(const ech_plan *plan, const ech_step *step)
 static double bytes_of(const ech_step_query *q)
 {
     return (double)ech_plan_bucket_bytes(q->plan, q->step->index);
-}
-
-static void print(const ech_step *step, ech_text *out)
-{
-    ech_text_append(out, " bucket %d", step->index);
 }
 
 static void read_gradients(ech_accessor *a)
@@ -206,7 +194,7 @@ static void touch_sum(ech_accessor *a)
 
 static void print_sum(const ech_step *step, ech_text *out)
 {
-    print(step, out);
+    ech_step_print_bucket(step, out);
     if (step->micro >= 0) ech_text_append(out, ", micro-batch %d,", step->micro);
     if (step->block >= 0) ech_text_append(out, " for block %d", step->block);
     ech_text_append(out, " over %s", ech_layout_group_name(step->group));
@@ -293,11 +281,6 @@ static ech_work norm_work(const ech_step_query *q)
     return (ech_work){.bytes = n * (double)ech_dtype_bytes(bucket->dtype)};
 }
 
-static double norm_seconds(const ech_step_query *q)
-{
-    return ech_cost_norm(&q->costs->rates, norm_work(q).bytes);
-}
-
 static void touch_stash(ech_accessor *a)
 {
     if (ech_plan_has_masters(a->plan, bucket_of(a->plan, a->step))) return;
@@ -351,13 +334,8 @@ static double update_seconds(const ech_step_query *q)
 
 int ech_access_new_statistics(ech_accessor *a, ech_memory_kind kind)
 {
-    return ech_access_new(
-        a, (ech_value){.kind = kind,
-                       .block = -1,
-                       .local = -1,
-                       .micro = -1,
-                       .index = a->step->index,
-                       .bytes = a->plan->bucket.at[a->step->index].statistics_bytes});
+    int64_t bytes = a->plan->bucket.at[a->step->index].statistics_bytes;
+    return ech_access_new_plain(a, kind, a->step->index, bytes);
 }
 
 /* A turn's statistics are born in its first round. */
@@ -421,15 +399,9 @@ static void touch_fold(ech_accessor *a)
                                        : (size_t)(members * folded->bytes));
 }
 
-static void print_round(const ech_step *step, ech_text *out)
-{
-    print(step, out);
-    ech_text_append(out, ", round %d", step->count);
-}
-
 static void print_fold(const ech_step *step, ech_text *out)
 {
-    print_round(step, out);
+    ech_step_print_round(step, out);
     ech_text_append(out, " over %s", ech_layout_group_name(step->group));
 }
 
@@ -444,11 +416,6 @@ static ech_work round_work(const ech_step_query *q)
         work.flops +=
             ech_step_round_flops(plan, q->step, plan->bucket_param.at[bucket->first_param + i]);
     return work;
-}
-
-static double round_seconds(const ech_step_query *q)
-{
-    return ech_cost_norm(&q->costs->rates, round_work(q).bytes);
 }
 
 bool ech_step_gathers_shards(const ech_plan *plan, const ech_step *step)
@@ -490,14 +457,22 @@ static void count_fold(ech_traffic_count *c, const ech_step *step)
                     collective_of(c->plan, step), step->group, fold_flow(c->plan, step));
 }
 
-const ech_step_methods ech_statistics_methods = {
-    .touch = touch_round, .print = print_round, .work = round_work, .seconds = round_seconds};
+const ech_step_methods ech_statistics_methods = {.touch = touch_round,
+                                                 .print = ech_step_print_round,
+                                                 .work = round_work,
+                                                 .seconds = ech_step_pass_seconds};
 const ech_step_methods ech_fold_methods = {touch_fold, print_fold, fold_work, fold_seconds,
                                            count_fold};
 
-const ech_step_methods ech_norm_methods = {
-    .touch = touch_norm, .print = print, .work = norm_work, .seconds = norm_seconds};
-const ech_step_methods ech_stash_methods = {
-    .touch = touch_stash, .print = print, .work = stash_work, .seconds = stash_seconds};
-const ech_step_methods ech_update_methods = {
-    .touch = touch_round, .print = print, .work = update_work, .seconds = update_seconds};
+const ech_step_methods ech_norm_methods = {.touch = touch_norm,
+                                           .print = ech_step_print_bucket,
+                                           .work = norm_work,
+                                           .seconds = ech_step_pass_seconds};
+const ech_step_methods ech_stash_methods = {.touch = touch_stash,
+                                            .print = ech_step_print_bucket,
+                                            .work = stash_work,
+                                            .seconds = stash_seconds};
+const ech_step_methods ech_update_methods = {.touch = touch_round,
+                                             .print = ech_step_print_bucket,
+                                             .work = update_work,
+                                             .seconds = update_seconds};

@@ -79,7 +79,7 @@ void ech_touch_sum_of_gradients(ech_accessor *a)
 
 /* When it leaves, each value gets a copy in the next space; when it returns, each of these becomes
  * another value. */
-static void touch_value(ech_accessor *a, int value)
+static void touch_value(ech_accessor *a, int local)
 {
     static const ech_memory_kind kinds[ECH_SPACES] = {
         [ECH_SPACE_DEVICE] = ECH_MEMORY_ACTIVATIONS,
@@ -89,6 +89,9 @@ static void touch_value(ech_accessor *a, int value)
     bool out = step->kind == ECH_STEP_OFFLOAD;
     ech_space near = out ? step->from : step->to;
     int first = (int)a->plan->persistent.n;
+    int value = ech_list_value_of(a->plan, a->list, a->plan->model->block.at[step->block], local,
+                                  step->micro, ECH_INSTANCE_FORWARD);
+    ECH_ASSERT(value >= first);
     for (; ech_memory_space(a->list->value.at[value - first].kind) != near;)
         value = a->list->value.at[value - first].copy;
     int other = ech_access_twin(a, value, kinds[step->to]);
@@ -104,19 +107,9 @@ static void touch_value(ech_accessor *a, int value)
     }
 }
 
-/* Values that all sequence chunks share (a KV cache) are a resource of their own. */
 void ech_touch_kept(ech_accessor *a)
 {
-    const ech_block *block = a->plan->model->block.at[a->step->block];
-    ECH_FREED bool *kept = ech_calloc(block->value.n, sizeof *kept);
-    ech_plan_find_kept(a->plan, a->step->block, kept);
-    for (int local = 0; local < (int)block->value.n; local++) {
-        if (!kept[local] || block->value.at[local].cached) continue;
-        int value =
-            ech_list_value_of(a->plan, a->list, block, local, a->step->micro, ECH_INSTANCE_FORWARD);
-        ECH_ASSERT(value >= (int)a->plan->persistent.n);
-        touch_value(a, value);
-    }
+    ech_step_each_kept(a->plan, a->step->block, touch_value, a);
 }
 
 /* ---- values carried between sequence chunks ---- */

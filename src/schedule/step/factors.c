@@ -12,11 +12,6 @@ static ech_bucket *bucket_of(const ech_accessor *a)
     return &a->plan->bucket.at[a->step->index];
 }
 
-static void print(const ech_step *step, ech_text *out)
-{
-    ech_text_append(out, " bucket %d", step->index);
-}
-
 static int param_of(const ech_plan *plan, const ech_bucket *bucket, int i)
 {
     return plan->bucket_param.at[bucket->first_param + i];
@@ -107,12 +102,7 @@ static void touch_new(ech_accessor *a, int64_t elements)
 {
     ech_bucket *bucket = bucket_of(a);
     int64_t bytes = elements * (int64_t)ech_dtype_bytes(bucket->dtype);
-    bucket->factors = ech_access_new(a, (ech_value){.kind = ECH_MEMORY_FACTORS,
-                                                    .block = -1,
-                                                    .local = -1,
-                                                    .micro = -1,
-                                                    .index = a->step->index,
-                                                    .bytes = bytes});
+    bucket->factors = ech_access_new_plain(a, ECH_MEMORY_FACTORS, a->step->index, bytes);
     ech_access_as(a, ECH_USE_FACTORS, bucket->factors, true);
     touch_gradients(a, false);
 }
@@ -174,58 +164,27 @@ static void touch_decompress(ech_accessor *a)
 /* ---- cost ---- */
 
 /* Gradients are read or written `times` times; a product with factors multiplies each number by its
- * rank. */
-static ech_work work_of(const ech_step_query *q, int times, bool multiplies)
+ * rank. Selection takes two passes: one to find the numbers, one to copy them. */
+static const struct {
+    int times;
+    bool multiplies;
+} passes[ECH_STEPS] = {
+    [ECH_STEP_RESIDUAL] = {3, false},      [ECH_STEP_TRANSFORM] = {1, true},
+    [ECH_STEP_TRANSFORM_BACK] = {1, true}, [ECH_STEP_CHOOSE] = {2, false},
+    [ECH_STEP_DECOMPRESS] = {6, true},
+};
+
+static ech_work work_of(const ech_step_query *q)
 {
     const ech_plan *plan = q->plan;
     const ech_bucket *bucket = &plan->bucket.at[q->step->index];
+    int times = passes[q->step->kind].times;
     ech_work work = {.bytes = times * (double)ech_plan_bucket_bytes(plan, q->step->index)};
-    for (int i = 0; i < bucket->params && multiplies; i++) {
+    for (int i = 0; i < bucket->params && passes[q->step->kind].multiplies; i++) {
         const ech_plan_param *p = &plan->param[param_of(plan, bucket, i)];
         work.flops += 2.0 * (double)p->elements * (double)p->rank;
     }
     return work;
-}
-
-static ech_work residual_work(const ech_step_query *q)
-{
-    return work_of(q, 3, false);
-}
-
-static ech_work transform_work(const ech_step_query *q)
-{
-    return work_of(q, 1, true);
-}
-
-static ech_work decompress_work(const ech_step_query *q)
-{
-    return work_of(q, 6, true);
-}
-
-/* Selection takes two passes: one to find the numbers, one to copy them. */
-static ech_work choose_work(const ech_step_query *q)
-{
-    return work_of(q, 2, false);
-}
-
-static double choose_seconds(const ech_step_query *q)
-{
-    return ech_cost_norm(&q->costs->rates, choose_work(q).bytes);
-}
-
-static double residual_seconds(const ech_step_query *q)
-{
-    return ech_cost_norm(&q->costs->rates, residual_work(q).bytes);
-}
-
-static double transform_seconds(const ech_step_query *q)
-{
-    return ech_cost_norm(&q->costs->rates, transform_work(q).bytes);
-}
-
-static double decompress_seconds(const ech_step_query *q)
-{
-    return ech_cost_norm(&q->costs->rates, decompress_work(q).bytes);
 }
 
 /* ---- traffic ---- */
@@ -243,12 +202,6 @@ static int64_t sent_bytes(const ech_plan *plan, const ech_step *step, const ech_
                                        elements_of(plan, step), plan->lineup[step->group],
                                        m->index) *
            (int64_t)ech_dtype_bytes(wire_of(plan, step));
-}
-
-static void print_reduce(const ech_step *step, ech_text *out)
-{
-    print(step, out);
-    ech_text_append(out, " over %s", ech_layout_group_name(step->group));
 }
 
 static ech_work reduce_work(const ech_step_query *q)
@@ -280,21 +233,17 @@ static void count_reduce(ech_traffic_count *c, const ech_step *step)
     ech_traffic_add(&c->traffic[ECH_TRAFFIC_DATA], kind, step->group, flow);
 }
 
-const ech_step_methods ech_residual_methods = {
-    .touch = touch_residual, .print = print, .work = residual_work, .seconds = residual_seconds};
-const ech_step_methods ech_transform_methods = {
-    .touch = touch_transform, .print = print, .work = transform_work, .seconds = transform_seconds};
-const ech_step_methods ech_transform_back_methods = {.touch = touch_transform_back,
-                                                     .print = print,
-                                                     .work = transform_work,
-                                                     .seconds = transform_seconds};
-const ech_step_methods ech_reduce_factors_methods = {touch_reduce, print_reduce, reduce_work,
+#define PASS(touches)                                                                              \
+    {                                                                                              \
+        .touch = touches, .print = ech_step_print_bucket, .work = work_of,                         \
+        .seconds = ech_step_pass_seconds                                                           \
+    }
+const ech_step_methods ech_residual_methods = PASS(touch_residual);
+const ech_step_methods ech_transform_methods = PASS(touch_transform);
+const ech_step_methods ech_transform_back_methods = PASS(touch_transform_back);
+const ech_step_methods ech_choose_methods = PASS(touch_choose);
+const ech_step_methods ech_decompress_methods = PASS(touch_decompress);
+const ech_step_methods ech_reduce_factors_methods = {touch_reduce, ech_step_print_over, reduce_work,
                                                      reduce_seconds, count_reduce};
-const ech_step_methods ech_choose_methods = {
-    .touch = touch_choose, .print = print, .work = choose_work, .seconds = choose_seconds};
-const ech_step_methods ech_gather_chosen_methods = {touch_gather, print_reduce, reduce_work,
+const ech_step_methods ech_gather_chosen_methods = {touch_gather, ech_step_print_over, reduce_work,
                                                     reduce_seconds, count_reduce};
-const ech_step_methods ech_decompress_methods = {.touch = touch_decompress,
-                                                 .print = print,
-                                                 .work = decompress_work,
-                                                 .seconds = decompress_seconds};

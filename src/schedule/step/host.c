@@ -52,12 +52,7 @@ static void print_meet(const ech_step *step, ech_text *out)
     ech_text_append(out, " over %s", ech_layout_group_name(step->group));
 }
 
-static double meet_seconds(const ech_step_query *q)
-{
-    return ech_step_latency(q);
-}
-
-const ech_step_methods ech_meet_methods = {.print = print_meet, .seconds = meet_seconds};
+const ech_step_methods ech_meet_methods = {.print = print_meet, .seconds = ech_step_latency};
 
 /* Values of a batch slot, for all micro-batches. */
 static void make_batch(ech_accessor *a, int block, int local)

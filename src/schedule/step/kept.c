@@ -4,16 +4,12 @@
  * (schedule/balance.h): SEND_KEPT and RECV_BACK on the rank that has the block, RECV_KEPT and
  * SEND_BACK on the one that holds them. All have one order of the values.
  */
-#include <stdlib.h>
-
 #include "schedule/step/step.h"
 #include "schedule/operands.h"
 #include "schedule/segments.h"
 
-/* Calls `visit` for each value; values that all sequence chunks share (a KV cache) stay. Returns
- * their number. */
-static int each_kept(const ech_plan *plan, int index, void (*visit)(ech_accessor *a, int local),
-                     ech_accessor *a)
+int ech_step_each_kept(const ech_plan *plan, int index, void (*visit)(ech_accessor *a, int local),
+                       ech_accessor *a)
 {
     const ech_block *block = plan->model->block.at[index];
     ECH_FREED bool *kept = ech_calloc(block->value.n, sizeof *kept);
@@ -86,32 +82,19 @@ static void touch(ech_accessor *a)
     if (a->step->kind == ECH_STEP_SEND_BACK)
         send_back(a);
     else
-        each_kept(a->plan, a->step->block, visit[a->step->kind], a);
-}
-
-static void print(const ech_step *step, ech_text *out)
-{
-    ech_message_methods.print(step, out);
-}
-
-static ech_work work(const ech_step_query *q)
-{
-    return ech_message_methods.work(q);
-}
-
-static double seconds(const ech_step_query *q)
-{
-    return ech_message_methods.seconds(q);
+        ech_step_each_kept(a->plan, a->step->block, visit[a->step->kind], a);
 }
 
 static void count(ech_traffic_count *c, const ech_step *step)
 {
     if (!ech_step_sends(step)) return;
     bool back = ech_step_kind_message(step->kind) == ECH_MESSAGE_BACK;
-    ech_flow flow = {
-        .calls = 1, .messages = each_kept(c->plan, step->block, NULL, NULL), .bytes = step->bytes};
+    ech_flow flow = {.calls = 1,
+                     .messages = ech_step_each_kept(c->plan, step->block, NULL, NULL),
+                     .bytes = step->bytes};
     ech_traffic_add(&c->traffic[back ? ECH_TRAFFIC_BACK : ECH_TRAFFIC_KEPT], ECH_COLLECTIVE_NONE,
                     ECH_GROUP_WORLD, flow);
 }
 
-const ech_step_methods ech_kept_methods = {touch, print, work, seconds, count};
+const ech_step_methods ech_kept_methods = {touch, ech_message_print, ech_message_work,
+                                           ech_message_seconds, count};

@@ -79,18 +79,18 @@ void ech_message_touch(ech_accessor *a)
         if (ports[i] >= 0) ech_access_local(a, ports[i], !ech_step_sends(a->step));
 }
 
-static void print(const ech_step *step, ech_text *out)
+void ech_message_print(const ech_step *step, ech_text *out)
 {
     ech_text_append(out, " %d.%d/%d %s rank %d", step->chunk, step->micro, step->block,
                     ech_step_sends(step) ? "to" : "from", step->peer);
 }
 
-static ech_work work(const ech_step_query *q)
+ech_work ech_message_work(const ech_step_query *q)
 {
     return (ech_work){.bytes = ech_step_sends(q->step) ? (double)q->step->bytes : 0};
 }
 
-static double seconds(const ech_step_query *q)
+double ech_message_seconds(const ech_step_query *q)
 {
     return ech_cost_message(&q->costs->rates, (double)q->step->bytes, q->among.first,
                             q->among.last);
@@ -106,4 +106,5 @@ static void count(ech_traffic_count *c, const ech_step *step)
     ech_traffic_add(&c->traffic[ECH_TRAFFIC_PIPELINE], ECH_COLLECTIVE_NONE, ECH_GROUP_WORLD, flow);
 }
 
-const ech_step_methods ech_message_methods = {ech_message_touch, print, work, seconds, count};
+const ech_step_methods ech_message_methods = {ech_message_touch, ech_message_print,
+                                              ech_message_work, ech_message_seconds, count};

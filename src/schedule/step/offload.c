@@ -13,27 +13,9 @@ static ech_bucket *bucket_of(const ech_accessor *a)
     return &a->plan->bucket.at[a->step->index];
 }
 
-static void print(const ech_step *step, ech_text *out)
-{
-    int piece = ech_step_piece(step);
-    ech_text_append(out, " bucket %d", step->index);
-    if (piece) ech_text_append(out, ", piece %d", piece);
-}
-
-static void print_round(const ech_step *step, ech_text *out)
-{
-    print(step, out);
-    ech_text_append(out, ", round %d", step->count);
-}
-
 static int make_of(ech_accessor *a, ech_memory_kind kind, int64_t bytes)
 {
-    return ech_access_new(a, (ech_value){.kind = kind,
-                                         .block = -1,
-                                         .local = -1,
-                                         .micro = -1,
-                                         .index = a->step->index,
-                                         .bytes = bytes});
+    return ech_access_new_plain(a, kind, a->step->index, bytes);
 }
 
 /* Adds a value with as many numbers as the step works on. */
@@ -244,11 +226,6 @@ static ech_work round_work(const ech_step_query *q)
     return ech_statistics_methods.work(q);
 }
 
-static double round_seconds(const ech_step_query *q)
-{
-    return ech_statistics_methods.seconds(q);
-}
-
 /* ---- copies ---- */
 
 static int64_t bytes_of_states(const ech_plan *plan, const ech_step *step)
@@ -347,15 +324,20 @@ static void count_copy(ech_traffic_count *c, const ech_step *step)
         .count = count_copy                                                                        \
     }
 const ech_step_methods ech_read_update_methods = {.touch = touch_scalars};
-const ech_step_methods ech_fetch_states_methods = COPY(fetch_states, print);
-const ech_step_methods ech_offload_grads_methods = COPY(offload_grads, print);
-const ech_step_methods ech_statistics_on_host_methods = {
-    .touch = update_on_host, .print = print_round, .work = round_work, .seconds = round_seconds};
-const ech_step_methods ech_fetch_statistics_methods = COPY(fetch_statistics, print_round);
-const ech_step_methods ech_offload_statistics_methods = COPY(offload_statistics, print_round);
-const ech_step_methods ech_update_on_host_methods = {
-    .touch = update_on_host, .print = print, .work = update_work, .seconds = update_seconds};
-const ech_step_methods ech_fetch_weights_methods = COPY(fetch_weights, print);
-const ech_step_methods ech_offload_weights_methods = COPY(offload_weights, print);
-const ech_step_methods ech_offload_states_methods = COPY(offload_states, print);
-const ech_step_methods ech_room_methods = {.print = print};
+const ech_step_methods ech_fetch_states_methods = COPY(fetch_states, ech_step_print_bucket);
+const ech_step_methods ech_offload_grads_methods = COPY(offload_grads, ech_step_print_bucket);
+const ech_step_methods ech_statistics_on_host_methods = {.touch = update_on_host,
+                                                         .print = ech_step_print_round,
+                                                         .work = round_work,
+                                                         .seconds = ech_step_pass_seconds};
+const ech_step_methods ech_fetch_statistics_methods = COPY(fetch_statistics, ech_step_print_round);
+const ech_step_methods ech_offload_statistics_methods =
+    COPY(offload_statistics, ech_step_print_round);
+const ech_step_methods ech_update_on_host_methods = {.touch = update_on_host,
+                                                     .print = ech_step_print_bucket,
+                                                     .work = update_work,
+                                                     .seconds = update_seconds};
+const ech_step_methods ech_fetch_weights_methods = COPY(fetch_weights, ech_step_print_bucket);
+const ech_step_methods ech_offload_weights_methods = COPY(offload_weights, ech_step_print_bucket);
+const ech_step_methods ech_offload_states_methods = COPY(offload_states, ech_step_print_bucket);
+const ech_step_methods ech_room_methods = {.print = ech_step_print_bucket};

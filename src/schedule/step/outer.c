@@ -13,11 +13,6 @@ static const ech_bucket *bucket_of(const ech_plan *plan, const ech_step *step)
     return &plan->bucket.at[step->index];
 }
 
-static void print(const ech_step *step, ech_text *out)
-{
-    ech_text_append(out, " bucket %d", step->index);
-}
-
 static void touch_state(ech_accessor *a, ech_state_role role, bool write)
 {
     int value = ech_plan_bucket_state_of(a->plan, a->step->index, role);
@@ -119,25 +114,20 @@ static ech_work meeting_work(const ech_step_query *q)
     return passes(q, n);
 }
 
-static double meeting_seconds(const ech_step_query *q)
-{
-    return ech_cost_norm(&q->costs->rates, meeting_work(q).bytes);
-}
-
-const ech_step_methods ech_difference_methods = {
-    .touch = touch_difference, .print = print, .work = meeting_work, .seconds = meeting_seconds};
-const ech_step_methods ech_outer_update_methods = {
-    .touch = touch_outer_update, .print = print, .work = meeting_work, .seconds = meeting_seconds};
-const ech_step_methods ech_exchange_methods = {
-    .touch = touch_exchange, .print = print, .work = meeting_work, .seconds = meeting_seconds};
+const ech_step_methods ech_difference_methods = {.touch = touch_difference,
+                                                 .print = ech_step_print_bucket,
+                                                 .work = meeting_work,
+                                                 .seconds = ech_step_pass_seconds};
+const ech_step_methods ech_outer_update_methods = {.touch = touch_outer_update,
+                                                   .print = ech_step_print_bucket,
+                                                   .work = meeting_work,
+                                                   .seconds = ech_step_pass_seconds};
+const ech_step_methods ech_exchange_methods = {.touch = touch_exchange,
+                                               .print = ech_step_print_bucket,
+                                               .work = meeting_work,
+                                               .seconds = ech_step_pass_seconds};
 
 /* ---- neighbours ---- */
-
-static void print_over(const ech_step *step, ech_text *out)
-{
-    print(step, out);
-    ech_text_append(out, " over %s", ech_layout_group_name(step->group));
-}
 
 static int64_t bytes_of(const ech_plan *plan, const ech_step *step)
 {
@@ -167,12 +157,9 @@ static ech_work mix_work(const ech_step_query *q)
     return passes(q, 5);
 }
 
-static double mix_seconds(const ech_step_query *q)
-{
-    return ech_cost_norm(&q->costs->rates, mix_work(q).bytes);
-}
-
-const ech_step_methods ech_neighbours_methods = {touch_neighbours, print_over, neighbours_work,
-                                                 neighbours_seconds, count_neighbours};
-const ech_step_methods ech_mix_methods = {
-    .touch = touch_mix, .print = print, .work = mix_work, .seconds = mix_seconds};
+const ech_step_methods ech_neighbours_methods = {
+    touch_neighbours, ech_step_print_over, neighbours_work, neighbours_seconds, count_neighbours};
+const ech_step_methods ech_mix_methods = {.touch = touch_mix,
+                                          .print = ech_step_print_bucket,
+                                          .work = mix_work,
+                                          .seconds = ech_step_pass_seconds};

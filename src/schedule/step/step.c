@@ -127,6 +127,30 @@ void ech_step_print(const ech_step *step, ech_text *out)
     if (rows[step->kind].methods->print) rows[step->kind].methods->print(step, out);
 }
 
+void ech_step_print_bucket(const ech_step *step, ech_text *out)
+{
+    int piece = ech_step_piece(step);
+    ech_text_append(out, " bucket %d", step->index);
+    if (piece) ech_text_append(out, ", piece %d", piece);
+}
+
+void ech_step_print_round(const ech_step *step, ech_text *out)
+{
+    ech_step_print_bucket(step, out);
+    ech_text_append(out, ", round %d", step->count);
+}
+
+void ech_step_print_over(const ech_step *step, ech_text *out)
+{
+    ech_step_print_bucket(step, out);
+    ech_text_append(out, " over %s", ech_layout_group_name(step->group));
+}
+
+double ech_step_pass_seconds(const ech_step_query *q)
+{
+    return ech_cost_norm(&q->costs->rates, rows[q->step->kind].methods->work(q).bytes);
+}
+
 ech_work ech_step_work(const ech_plan *plan, const ech_list *list, const ech_step *step)
 {
     const ech_step_methods *methods = rows[step->kind].methods;

@@ -72,6 +72,13 @@ typedef struct ech_step_row {
 
 const ech_step_row *ech_step_row_of(ech_step_kind kind);
 
+/* Methods of steps of one bucket. They print " bucket 3", with the piece if there is one, and then
+ * the round, or the group. The seconds: of one pass over the bytes of the step's work. */
+void ech_step_print_bucket(const ech_step *step, ech_text *out);
+void ech_step_print_round(const ech_step *step, ech_text *out);
+void ech_step_print_over(const ech_step *step, ech_text *out);
+double ech_step_pass_seconds(const ech_step_query *query);
+
 /* Adds a value for the statistics of the step's bucket. */
 int ech_access_new_statistics(ech_accessor *a, ech_memory_kind kind);
 /* Records a read of a turn's row list, if the step's bucket has one (ech_bucket.rows). */
@@ -83,6 +90,14 @@ size_t ech_update_scratch(const ech_plan *plan, const ech_bucket *bucket,
                           const ech_kernels *kernels, int threads);
 /* Records the values of a message, or those that a COLLECTIVE gathers in place from shards. */
 void ech_message_touch(ech_accessor *a);
+/* Methods of all messages. */
+void ech_message_print(const ech_step *step, ech_text *out);
+ech_work ech_message_work(const ech_step_query *query);
+double ech_message_seconds(const ech_step_query *query);
+/* Calls `visit` (NULL: nothing) for each value that a block keeps, except values that all sequence
+ * chunks share (a KV cache), which are a resource of their own. Returns their number. */
+int ech_step_each_kept(const ech_plan *plan, int block, void (*visit)(ech_accessor *a, int local),
+                       ech_accessor *a);
 /* "[4-9]", "[4]". */
 void ech_step_print_calls(const ech_step *step, ech_text *out);
 /* The seconds of a step F, B, W or R on a device of the costs' cluster: of each call its products,

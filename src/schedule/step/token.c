@@ -14,16 +14,6 @@ static void print(const ech_step *step, ech_text *out)
     ech_text_append(out, " %s rank %d", ech_step_sends(step) ? "to" : "from", step->peer);
 }
 
-static ech_work work(const ech_step_query *q)
-{
-    return ech_message_methods.work(q);
-}
-
-static double seconds(const ech_step_query *q)
-{
-    return ech_message_methods.seconds(q);
-}
-
 static void count(ech_traffic_count *c, const ech_step *step)
 {
     ech_flow flow = {.calls = 1, .messages = 1, .bytes = step->bytes};
@@ -31,4 +21,5 @@ static void count(ech_traffic_count *c, const ech_step *step)
         ech_traffic_add(&c->traffic[ECH_TRAFFIC_TOKEN], ECH_COLLECTIVE_NONE, ECH_GROUP_WORLD, flow);
 }
 
-const ech_step_methods ech_token_methods = {touch, print, work, seconds, count};
+const ech_step_methods ech_token_methods = {touch, print, ech_message_work, ech_message_seconds,
+                                            count};

@@ -11,11 +11,6 @@ static const ech_bucket *bucket_of(const ech_plan *plan, const ech_step *step)
     return &plan->bucket.at[step->index];
 }
 
-static void print(const ech_step *step, ech_text *out)
-{
-    ech_text_append(out, " bucket %d", step->index);
-}
-
 /* ---- PUBLISH ---- */
 
 /* Others have written their shards. */
@@ -24,20 +19,9 @@ static void touch_publish(ech_accessor *a)
     ech_access_weights(a, a->step->index, a->step->version, true);
 }
 
-static void print_publish(const ech_step *step, ech_text *out)
-{
-    print(step, out);
-    ech_text_append(out, " over %s", ech_layout_group_name(step->group));
-}
-
-static double publish_seconds(const ech_step_query *q)
-{
-    return ech_step_latency(q);
-}
-
 /* Empty messages, which traffic excludes. */
 const ech_step_methods ech_publish_methods = {
-    .touch = touch_publish, .print = print_publish, .seconds = publish_seconds};
+    .touch = touch_publish, .print = ech_step_print_over, .seconds = ech_step_latency};
 
 /* ---- OFFER, LIST_ROWS, ADD, PULL, RELAY ---- */
 
@@ -67,13 +51,8 @@ static void touch_offer(ech_accessor *a)
 static void touch_list(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
-    a->step->scratch =
-        ech_access_new(a, (ech_value){.kind = ECH_MEMORY_STAGING,
-                                      .block = -1,
-                                      .local = -1,
-                                      .micro = -1,
-                                      .index = a->step->index,
-                                      .bytes = 2 * bucket->rows.ids * (int64_t)sizeof(int32_t)});
+    a->step->scratch = ech_access_new_plain(a, ECH_MEMORY_STAGING, a->step->index,
+                                            2 * bucket->rows.ids * (int64_t)sizeof(int32_t));
     ech_access_value(a, a->step->scratch, true);
     ech_access_value(a, ech_bucket_rows(bucket, a->step->turn), true);
 }
@@ -138,7 +117,7 @@ static void touch_relay(ech_accessor *a)
 
 static void print_relay(const ech_step *step, ech_text *out)
 {
-    print(step, out);
+    ech_step_print_bucket(step, out);
     ech_text_append(out, ", visit %d", step->count);
 }
 
@@ -148,11 +127,6 @@ static ech_work relay_work(const ech_step_query *q)
     const ech_bucket *bucket = bucket_of(q->plan, q->step);
     return (ech_work){.bytes = 6 * (double)bucket->elements *
                                (double)ech_dtype_bytes(bucket->weight_dtype)};
-}
-
-static double relay_seconds(const ech_step_query *q)
-{
-    return ech_cost_update(&q->costs->rates, relay_work(q).bytes);
 }
 
 double ech_bucket_listed_numbers(const ech_plan *plan, const ech_bucket *bucket)
@@ -180,11 +154,6 @@ static ech_work list_work(const ech_step_query *q)
                                (double)sizeof(int32_t)};
 }
 
-static double list_seconds(const ech_step_query *q)
-{
-    return ech_cost_stash(&q->costs->rates, list_work(q).bytes / 2);
-}
-
 /* Reads gradients (of listed rows also writes them), and reads and writes weights; or only reads
  * and writes weights. */
 static ech_work add_work(const ech_step_query *q)
@@ -198,29 +167,35 @@ static ech_work add_work(const ech_step_query *q)
     return (ech_work){.bytes = n * (2 * item + (rows ? 2 : 1) * gradient)};
 }
 
-static double add_seconds(const ech_step_query *q)
+/* Of ADD and RELAY, which add like an update; the others copy. */
+static double adding_seconds(const ech_step_query *q)
 {
-    return ech_cost_update(&q->costs->rates, add_work(q).bytes);
+    return ech_cost_update(&q->costs->rates,
+                           ech_step_row_of(q->step->kind)->methods->work(q).bytes);
 }
 
-static double offer_seconds(const ech_step_query *q)
+static double copying_seconds(const ech_step_query *q)
 {
-    return ech_cost_stash(&q->costs->rates, offer_work(q).bytes / 2);
+    double bytes = ech_step_row_of(q->step->kind)->methods->work(q).bytes;
+    return ech_cost_stash(&q->costs->rates, bytes / 2);
 }
 
-static double pull_seconds(const ech_step_query *q)
-{
-    return ech_cost_stash(&q->costs->rates, add_work(q).bytes / 2);
-}
-
-const ech_step_methods ech_offer_methods = {
-    .touch = touch_offer, .print = print, .work = offer_work, .seconds = offer_seconds};
-const ech_step_methods ech_list_rows_methods = {
-    .touch = touch_list, .print = print, .work = list_work, .seconds = list_seconds};
-const ech_step_methods ech_add_methods = {
-    .touch = touch_add, .print = print, .work = add_work, .seconds = add_seconds};
-const ech_step_methods ech_pull_methods = {
-    .touch = touch_pull, .print = print, .work = add_work, .seconds = pull_seconds};
+const ech_step_methods ech_offer_methods = {.touch = touch_offer,
+                                            .print = ech_step_print_bucket,
+                                            .work = offer_work,
+                                            .seconds = copying_seconds};
+const ech_step_methods ech_list_rows_methods = {.touch = touch_list,
+                                                .print = ech_step_print_bucket,
+                                                .work = list_work,
+                                                .seconds = copying_seconds};
+const ech_step_methods ech_add_methods = {.touch = touch_add,
+                                          .print = ech_step_print_bucket,
+                                          .work = add_work,
+                                          .seconds = adding_seconds};
+const ech_step_methods ech_pull_methods = {.touch = touch_pull,
+                                           .print = ech_step_print_bucket,
+                                           .work = add_work,
+                                           .seconds = copying_seconds};
 
 const ech_step_methods ech_relay_methods = {
-    .touch = touch_relay, .print = print_relay, .work = relay_work, .seconds = relay_seconds};
+    .touch = touch_relay, .print = print_relay, .work = relay_work, .seconds = adding_seconds};
