@@ -138,19 +138,15 @@ ech_status ech_handle_DIFFERENCE(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-ech_status ech_handle_OUTER_UPDATE(ech_exec *exec, const ech_step *step)
+static ech_status change_weights(ech_exec *exec, const ech_step *step)
 {
     run_rows(exec, step);
     round_weights(exec, step);
     return ECH_OK;
 }
 
-ech_status ech_handle_EXCHANGE(ech_exec *exec, const ech_step *step)
-{
-    run_rows(exec, step);
-    round_weights(exec, step);
-    return ECH_OK;
-}
+ECH_HANDLE_BY(OUTER_UPDATE, change_weights)
+ECH_HANDLE_BY(EXCHANGE, change_weights)
 
 void ech_exec_begin_apart(ech_exec *exec)
 {

@@ -250,26 +250,26 @@ static void fill_on_device(ech_exec *exec, const ech_step *step, char *at, size_
     exec->device->fill(ech_exec_queue(exec, step), at, 0, bytes);
 }
 
-static ech_status work_on_device(ech_exec *exec, const ech_step *step, int round)
+/* work.round of a step. */
+static int round_of(const ech_step *step)
+{
+    bool updates = step->kind == ECH_STEP_UPDATE || step->kind == ECH_STEP_UPDATE_ON_HOST;
+    return updates ? ECH_MAX_ROUNDS : step->count;
+}
+
+static ech_status work_on_device(ech_exec *exec, const ech_step *step)
 {
     work w = {.kernels = exec->plan->kernels,
               .context = exec->context,
-              .round = round,
+              .round = round_of(step),
               .update = ech_scalars_update(exec, step->turn),
               .fill = fill_on_device};
     work_on_bucket(exec, step, &w);
     return ECH_OK;
 }
 
-ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
-{
-    return work_on_device(exec, step, ECH_MAX_ROUNDS);
-}
-
-ech_status ech_handle_STATISTICS(ech_exec *exec, const ech_step *step)
-{
-    return work_on_device(exec, step, step->count);
-}
+ECH_HANDLE_BY(UPDATE, work_on_device)
+ECH_HANDLE_BY(STATISTICS, work_on_device)
 
 /* ---- on the host: STATISTICS_ON_HOST, UPDATE_ON_HOST ---- */
 
@@ -280,40 +280,26 @@ static void fill_on_host(ech_exec *exec, const ech_step *step, char *at, size_t 
     memset(at, 0, bytes);
 }
 
-static void work_on_host(ech_exec *exec, const ech_step *step, int round)
+static ech_status work_on_host(ech_exec *exec, const ech_step *step)
 {
     work w = {.kernels = ech_kernels_fast(exec->plan->kernels->dtype),
               .context = exec->lane_context[step->lane].inner,
-              .round = round,
+              .round = round_of(step),
               .update = ech_scalars_update_on_host(exec, step->turn),
               .fill = fill_on_host};
     ech_kernel_context_enter(w.context);
     work_on_bucket(exec, step, &w);
-}
-
-static ech_status update_on_host(ech_exec *exec, const ech_step *step)
-{
-    work_on_host(exec, step, ECH_MAX_ROUNDS);
     return ECH_OK;
 }
 
-static ech_status statistics_on_host(ech_exec *exec, const ech_step *step)
+static ech_status put_on_host(ech_exec *exec, const ech_step *step)
 {
-    work_on_host(exec, step, step->count);
+    ech_exec_put(exec, step, work_on_host);
     return ECH_OK;
 }
 
-ech_status ech_handle_STATISTICS_ON_HOST(ech_exec *exec, const ech_step *step)
-{
-    ech_exec_put(exec, step, statistics_on_host);
-    return ECH_OK;
-}
-
-ech_status ech_handle_UPDATE_ON_HOST(ech_exec *exec, const ech_step *step)
-{
-    ech_exec_put(exec, step, update_on_host);
-    return ECH_OK;
-}
+ECH_HANDLE_BY(STATISTICS_ON_HOST, put_on_host)
+ECH_HANDLE_BY(UPDATE_ON_HOST, put_on_host)
 
 /* The compute lane has waited, so the update's memory on the host is free. */
 ech_status ech_handle_ROOM(ech_exec *exec, const ech_step *step)

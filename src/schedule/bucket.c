@@ -104,7 +104,8 @@ static ech_layout_group factored_over(const ech_plan *plan, const ech_param *of,
 /* A turn's batch has an id for each of its tokens. */
 static ech_listed listed_of(const ech_plan *plan, int param, const ech_config *config)
 {
-    if (!ech_protocol_of(plan->layout)->lists_rows(plan->model, param)) return (ech_listed){0};
+    const ech_protocol *protocol = ech_protocol_of(plan->layout);
+    if (!protocol->lists_rows || !protocol->lists_rows(plan->model, param)) return (ech_listed){0};
     ech_extent extent = ech_layout_extent(plan->layout, config, plan->model);
     int pattern = ech_layout_pattern(plan->layout, plan->rank);
     int64_t samples = ech_layout_micro_batches(plan->layout, pattern) * extent.batch;

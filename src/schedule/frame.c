@@ -125,7 +125,7 @@ static void load_ahead(ech_framing *f, const ech_step *step)
     for (; f->loaded <= ahead && f->loaded < all; f->loaded++) {
         int first = f->loaded * numbering.sequence_chunks;
         ech_micro at = ech_micro_at(numbering, first);
-        if (at.micro_batch == 0) f->expect(f, at.turn);
+        if (at.micro_batch == 0 && f->expect) f->expect(f, at.turn);
         if (!f->loads) continue;
         int load = add_load(f, at.turn);
         f->list->step.at[load].micro = first;
@@ -189,7 +189,7 @@ static void reduce_ready(ech_framing *f, int turn, size_t s)
     ech_frame_norms(f);
     f->role->update(f, turn);
     f->list->updates++;
-    f->role->end_turn(f, turn);
+    if (f->role->end_turn) f->role->end_turn(f, turn);
 }
 
 static void find_ready(ech_framing *f, const int *first, const int *last)
@@ -229,10 +229,11 @@ void ech_pass_frame_training(ech_plan *plan, ech_list *list)
     begin(&f, plan, list);
     find_ready(&f, first, last);
     f.expect = f.role->expect;
-    f.role->begin(&f);
+    if (f.role->begin) f.role->begin(&f);
     for (size_t s = 0; s < f.n; s++) {
         load_ahead(&f, &f.from[s]);
-        if (s == 0 || f.from[s].turn != f.from[s - 1].turn) f.role->begin_turn(&f, f.from[s].turn);
+        bool begins = s == 0 || f.from[s].turn != f.from[s - 1].turn;
+        if (begins && f.role->begin_turn) f.role->begin_turn(&f, f.from[s].turn);
         copy_step(&f, s);
         ech_frame_follow(&f, &f.from[s]);
         reduce_ready(&f, f.from[s].turn, s);
@@ -245,7 +246,7 @@ void ech_pass_frame_validation(const ech_plan *plan, ech_list *list)
 {
     ech_framing f;
     begin(&f, (ech_plan *)plan, list);
-    f.expect = list->purpose == ECH_GENERATE ? ech_frame_no_turn : ech_frame_count;
+    f.expect = list->purpose == ECH_GENERATE ? NULL : ech_frame_count;
     for (size_t s = 0; s < f.n; s++) {
         load_ahead(&f, &f.from[s]);
         copy_step(&f, s);

@@ -161,7 +161,8 @@ static void plan_persistent(ech_plan *plan, const ech_plan_request *request)
     ech_pass_statistics(plan);
     ech_pass_pieces(plan, request->config);
     plan->token = plan->common = plan->relayed = -1;
-    if (!forward_only) ech_protocol_of(plan->layout)->values(plan);
+    const ech_protocol *protocol = ech_protocol_of(plan->layout);
+    if (!forward_only && protocol->values) protocol->values(plan);
     int64_t rows = forward_only ? 1 : ech_plan_turns(plan);
     int64_t row_bytes = ech_plan_row(plan) * (int64_t)sizeof(double);
     plan->scalars = ech_plan_add_persistent(plan, ECH_MEMORY_SCALARS, 0, rows * row_bytes);
@@ -273,7 +274,8 @@ static void plan_lists(ech_plan *plan, const ech_plan_request *request, const or
     if (train_only && !request->forward_only) return;
     if (!request->forward_only && plan->schedule->weights == ECH_WEIGHTS_DELAYED)
         plan_undelayed(plan);
-    if (!request->forward_only) ech_protocol_of(plan->layout)->lists(plan, request->config);
+    const ech_protocol *protocol = ech_protocol_of(plan->layout);
+    if (!request->forward_only && protocol->lists) protocol->lists(plan, request->config);
     ech_pass_other_lists(plan);
     plan_forwards(plan, &plan->list[ECH_LIST_VALIDATE]);
     if (samples(request)) plan_forwards(plan, &plan->list[ECH_LIST_GENERATE]);

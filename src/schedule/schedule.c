@@ -238,10 +238,11 @@ ech_status ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
         schedule->weights = ECH_WEIGHTS_DELAYED;
         schedule->delayed_from = config->memory.offload_delayed_from;
     }
-    ech_protocol_of(layout)->schedule(config, layout, schedule);
+    const ech_protocol *protocol = ech_protocol_of(layout);
+    if (protocol->schedule) protocol->schedule(config, layout, schedule);
     if (asynchronous) ECH_TRY(check_shares(config, layout));
     if (schedule->weights != ECH_WEIGHTS_FLUSHED) ECH_TRY(resolve_flush(config, layout, schedule));
-    int64_t sync = ech_protocol_of(layout)->meets_every(config);
+    int64_t sync = protocol->meets_every(config);
     resolve_cadences(config, sync ? sync : 1);
     ECH_TRY(check_meetings(config, sync));
     *out = schedule;

@@ -27,9 +27,7 @@ static ech_joining publishes(const ech_bucket *bucket)
 const ech_protocol ech_protocol_central = {
     .worker = {ECH_STAGES(stages), ECH_COUNTED_TURNS, .update = ech_frame_update_all,
                .end = ech_frame_no_end},
-    .schedule = ech_protocol_schedules_all,
     .space = ECH_SPACE_WINDOW,
-    ECH_NO_LISTS_OF_ITS_OWN,
     .owner = ech_protocol_each_owns,
     .share = shares,
     .joining = publishes,

@@ -206,8 +206,8 @@ static const ech_serial_step serial[] = {
 
 const ech_protocol ech_protocol_lock_free = {
     .worker = {ECH_STAGES(stages), ECH_OWN_STATES, .begin = begin, .expect = expect,
-               .begin_turn = ech_frame_no_turn, .update = update, .end_turn = end_turn, .end = end,
-               .turns = ech_turns_of_span, .sleeps = ECH_STEP_COUNT},
+               .update = update, .end_turn = end_turn, .end = end, .turns = ech_turns_of_span,
+               .sleeps = ECH_STEP_COUNT},
     .averages = true,
     .span = "a span of lock-free ranks",
     .schedule = schedule,
@@ -216,7 +216,6 @@ const ech_protocol ech_protocol_lock_free = {
     ECH_SHARED_BY_MEMBERS,
     .joining = ech_protocol_gathers,
     .values = values,
-    .lists = ech_protocol_no_lists,
     ECH_NEVER_APART,
     .clocks = ech_protocol_no_ranks,
     .adders = all_ranks,

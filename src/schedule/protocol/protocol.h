@@ -24,7 +24,7 @@ typedef struct ech_role {
     int state_stages;
     /* Parts of the frame pass (schedule/framing.h). `expect` runs before a turn's first batch is
      * loaded, perhaps during the previous turn; `begin_turn` before its first step; `update` once
-     * all norms are there. */
+     * all norms are there. All but `update` may be NULL: nothing. */
     void (*begin)(struct ech_framing *f);
     void (*expect)(struct ech_framing *f, int turn);
     void (*begin_turn)(struct ech_framing *f, int turn);
@@ -78,12 +78,12 @@ typedef struct ech_skipping {
 typedef struct ech_protocol {
     ech_role worker, server;
     const char *span; /* name in errors of the training steps of one list */
-    /* Sets the schedule's `weights`, `staleness`, `backups` and `ring`. */
+    /* Sets the schedule's `weights`, `staleness`, `backups` and `ring`; NULL: nothing. */
     void (*schedule)(const ech_config *config, const ech_layout *layout, ech_schedule *schedule);
     /* Where weights are during training if they are not offloaded. */
     ech_space space;
     /* True if the parameter is a bucket of its own and lists name the rows of it that a turn reads
-     * and changes. */
+     * and changes; NULL: never. */
     bool (*lists_rows)(const ech_model *model, int param);
     /* The ranks of a bucket's group that own its shards. `of`: a rank among all members. Returns
      * its index among the owners; their number if it is none of them. */
@@ -91,9 +91,10 @@ typedef struct ech_protocol {
     /* Sets ech_keeping.whose of a bucket. `members`: its group has other members to share with. */
     void (*share)(const ech_plan *plan, ech_bucket *bucket, bool members);
     ech_joining (*joining)(const ech_bucket *bucket);
-    /* Adds the persistent values for weights of all ranks, in addition to the rank's own. */
+    /* Adds the persistent values for weights of all ranks, in addition to the rank's own; NULL:
+     * there are none. */
     void (*values)(ech_plan *plan);
-    /* Builds the lists that no other protocol has. */
+    /* Builds the lists that no other protocol has; NULL: there are none. */
     void (*lists)(ech_plan *plan, const ech_config *config);
     /* Training steps between synchronizations of diverged replicas, and between averagings with
      * neighbours; 0: never. */

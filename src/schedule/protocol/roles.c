@@ -4,17 +4,6 @@
  */
 #include "schedule/protocol/roles.h"
 
-void ech_frame_nothing(ech_framing *f)
-{
-    (void)f;
-}
-
-void ech_frame_no_turn(ech_framing *f, int turn)
-{
-    (void)f;
-    (void)turn;
-}
-
 int ech_frame_no_end(ech_framing *f)
 {
     (void)f;
@@ -126,26 +115,11 @@ int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout)
     return schedule->turns;
 }
 
-void ech_protocol_schedules_all(const ech_config *config, const ech_layout *layout,
-                                ech_schedule *schedule)
-{
-    (void)config;
-    (void)layout;
-    (void)schedule;
-}
-
 void ech_protocol_pulls(const ech_config *config, const ech_layout *layout, ech_schedule *schedule)
 {
     (void)layout;
     schedule->weights = ECH_WEIGHTS_PULLED;
     schedule->staleness = ech_strategy_staleness(config);
-}
-
-bool ech_protocol_lists_no_rows(const ech_model *model, int param)
-{
-    (void)model;
-    (void)param;
-    return false;
 }
 
 ech_membership ech_protocol_each_owns(const ech_layout *layout, ech_membership of)
@@ -184,17 +158,6 @@ void ech_protocol_shares_by_servers(const ech_plan *plan, ech_bucket *bucket, bo
 ech_joining ech_protocol_gathers(const ech_bucket *bucket)
 {
     return (ech_joining){ECH_STEP_GATHER_WEIGHTS, bucket->group};
-}
-
-void ech_protocol_no_values(ech_plan *plan)
-{
-    (void)plan;
-}
-
-void ech_protocol_no_lists(ech_plan *plan, const ech_config *config)
-{
-    (void)plan;
-    (void)config;
 }
 
 int64_t ech_protocol_never(const ech_config *config)

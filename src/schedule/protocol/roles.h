@@ -28,11 +28,8 @@ int ech_frame_average(ech_framing *f, ech_step_kind kind, int bucket, int versio
 /* A list whose turns are training steps; each begins with its token count and needs nothing
  * else. */
 #define ECH_COUNTED_TURNS                                                                          \
-    .begin = ech_frame_nothing, .expect = ech_frame_count, .begin_turn = ech_frame_no_turn,        \
-    .end_turn = ech_frame_no_turn, .turns = ech_turns_of_span, .sleeps = ECH_STEP_COUNT
+    .expect = ech_frame_count, .turns = ech_turns_of_span, .sleeps = ECH_STEP_COUNT
 
-void ech_frame_nothing(ech_framing *f);
-void ech_frame_no_turn(ech_framing *f, int turn);
 int ech_frame_no_end(ech_framing *f);
 /* Adds the COUNT of the turn's tokens. */
 void ech_frame_count(ech_framing *f, int turn);
@@ -53,11 +50,8 @@ int ech_frame_reduce_span(ech_framing *f);
 /* The training steps of a span. */
 int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout);
 
-/* Defaults: a protocol whose plans have no values and lists of their own; whose replicas never
- * diverge; and whose ranks take each training step together. */
-#define ECH_NO_LISTS_OF_ITS_OWN                                                                    \
-    .lists_rows = ech_protocol_lists_no_rows, .values = ech_protocol_no_values,                    \
-    .lists = ech_protocol_no_lists
+/* Defaults: a protocol whose replicas never diverge, and whose ranks take each training step
+ * together. */
 #define ECH_NEVER_APART .meets_every = ech_protocol_never, .mixes_every = ech_protocol_never
 #define ECH_SAME_STEP   .clocks = ech_protocol_no_ranks, .adders = ech_protocol_one_rank
 
@@ -74,9 +68,7 @@ int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout);
         ECH_BUCKET_UPDATE
 #define ECH_DIVERGING_WORKER ECH_COUNTED_TURNS, .update = ech_replica_update, .end = ech_replica_end
 #define ECH_DIVERGING                                                                              \
-    .schedule = ech_protocol_schedules_all, .space = ECH_SPACE_DEVICE,                             \
-    .lists_rows = ech_protocol_lists_no_rows, ECH_SHARED_BY_MEMBERS,                               \
-    .joining = ech_protocol_gathers, .values = ech_protocol_no_values,                             \
+    .space = ECH_SPACE_DEVICE, ECH_SHARED_BY_MEMBERS, .joining = ech_protocol_gathers,             \
     .meets_every = ech_replicas_meet_every, ECH_SAME_STEP, .skipping = {.remedy = ""},             \
     .alike = ECH_GROUP_REPLICAS
 
@@ -118,16 +110,13 @@ int64_t ech_replicas_meet_every(const ech_config *config);
 /* Parameter servers that apply pushes (served.c): fields of a worker's role, of a server's role,
  * and of the protocol. */
 #define ECH_PUSHING_WORKER                                                                         \
-    .begin = ech_frame_nothing, .expect = ech_frame_count, .begin_turn = ech_frame_no_turn,        \
-    .end_turn = ech_frame_no_turn, .end = ech_push_end_worker, .turns = ech_serving_most
+    .expect = ech_frame_count, .end = ech_push_end_worker, .turns = ech_serving_most
 #define ECH_PUSHED_SERVER                                                                          \
-    .begin = ech_frame_nothing, .expect = ech_frame_no_turn, .begin_turn = ech_push_serve,         \
-    .end_turn = ech_frame_no_turn, .end = ech_push_end_server, .turns = ech_push_turns_of_server,  \
+    .begin_turn = ech_push_serve, .end = ech_push_end_server, .turns = ech_push_turns_of_server,   \
     .sleeps = ECH_STEP_SERVE
 #define ECH_PUSHES                                                                                 \
     .span = "a span of pushes", .space = ECH_SPACE_DEVICE, .joining = ech_push_gathers,            \
-    .alike = ECH_GROUP_EXPERT_DATA, ECH_NO_LISTS_OF_ITS_OWN, ECH_SHARED_BY_SERVERS,                \
-    ECH_NEVER_APART
+    .alike = ECH_GROUP_EXPERT_DATA, ECH_SHARED_BY_SERVERS, ECH_NEVER_APART
 
 /* Adds SERVE: a turn begins when a push has arrived. */
 void ech_push_serve(ech_framing *f, int turn);
@@ -139,16 +128,11 @@ ech_joining ech_push_gathers(const ech_bucket *bucket);
 /* Ranks pull weights within a span. */
 void ech_protocol_pulls(const ech_config *config, const ech_layout *layout, ech_schedule *schedule);
 /* Functions for protocols without any of their own. */
-void ech_protocol_schedules_all(const ech_config *config, const ech_layout *layout,
-                                ech_schedule *schedule);
-bool ech_protocol_lists_no_rows(const ech_model *model, int param);
 ech_membership ech_protocol_each_owns(const ech_layout *layout, ech_membership of);
 ech_membership ech_protocol_servers_own(const ech_layout *layout, ech_membership of);
 void ech_protocol_shares_by_zero(const ech_plan *plan, ech_bucket *bucket, bool members);
 void ech_protocol_shares_by_servers(const ech_plan *plan, ech_bucket *bucket, bool members);
 ech_joining ech_protocol_gathers(const ech_bucket *bucket);
-void ech_protocol_no_values(ech_plan *plan);
-void ech_protocol_no_lists(ech_plan *plan, const ech_config *config);
 int64_t ech_protocol_never(const ech_config *config);
 int ech_protocol_no_ranks(const ech_layout *layout);
 int ech_protocol_one_rank(const ech_layout *layout);

@@ -51,9 +51,7 @@ const ech_serial_step ech_serial_synchronous[] = {
 const ech_protocol ech_protocol_synchronous = {
     .worker = {ECH_STAGES(stages), ECH_COUNTED_TURNS, .update = ech_frame_update_all, .end = end},
     .span = "an asynchronous schedule",
-    .schedule = ech_protocol_schedules_all,
     .space = ECH_SPACE_DEVICE,
-    ECH_NO_LISTS_OF_ITS_OWN,
     ECH_SHARED_BY_MEMBERS,
     .joining = ech_protocol_gathers,
     ECH_NEVER_APART,

@@ -5,7 +5,6 @@
  */
 #include "schedule/step/step.h"
 #include "schedule/operands.h"
-#include "schedule/segments.h"
 
 static void touch(ech_accessor *a)
 {
