@@ -238,7 +238,7 @@ void ech_pass_frame_training(ech_plan *plan, ech_list *list)
         ech_frame_follow(&f, &f.from[s]);
         reduce_ready(&f, f.from[s].turn, s);
     }
-    ech_frame_add(&f, ECH_STEP_READ, 0, -1, f.role->end(&f));
+    ech_frame_add(&f, ECH_STEP_READ, 0, -1, f.role->end ? f.role->end(&f) : -1);
     end(&f);
 }
 

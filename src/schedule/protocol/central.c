@@ -25,8 +25,7 @@ static ech_joining publishes(const ech_bucket *bucket)
 }
 
 const ech_protocol ech_protocol_central = {
-    .worker = {ECH_STAGES(stages), ECH_COUNTED_TURNS, .update = ech_frame_update_all,
-               .end = ech_frame_no_end},
+    .worker = {ECH_STAGES(stages), ECH_COUNTED_TURNS, .update = ech_frame_update_all},
     .space = ECH_SPACE_WINDOW,
     .owner = ech_protocol_each_owns,
     .share = shares,

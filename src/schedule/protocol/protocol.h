@@ -30,7 +30,7 @@ typedef struct ech_role {
     void (*begin_turn)(struct ech_framing *f, int turn);
     void (*update)(struct ech_framing *f, int turn);
     void (*end_turn)(struct ech_framing *f, int turn);
-    /* Returns the step after which READ may come; -1: any. */
+    /* Returns the step after which READ may come; -1, or NULL: any. */
     int (*end)(struct ech_framing *f);
     /* Turns of the list. */
     int (*turns)(const ech_schedule *schedule, const ech_layout *layout);

@@ -4,12 +4,6 @@
  */
 #include "schedule/protocol/roles.h"
 
-int ech_frame_no_end(ech_framing *f)
-{
-    (void)f;
-    return -1;
-}
-
 void ech_frame_count(ech_framing *f, int turn)
 {
     /* it takes the next batch, which ends the last one's use */

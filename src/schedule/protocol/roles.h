@@ -30,7 +30,6 @@ int ech_frame_average(ech_framing *f, ech_step_kind kind, int bucket, int versio
 #define ECH_COUNTED_TURNS                                                                          \
     .expect = ech_frame_count, .turns = ech_turns_of_span, .sleeps = ECH_STEP_COUNT
 
-int ech_frame_no_end(ech_framing *f);
 /* Adds the COUNT of the turn's tokens. */
 void ech_frame_count(ech_framing *f, int turn);
 /* Adds updates by the gradients summed over ranks of `whole`, with one norm for gradient clipping;

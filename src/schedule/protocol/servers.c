@@ -17,10 +17,8 @@ static const ech_bucket_stage server[] = {
 };
 
 const ech_protocol ech_protocol_servers = {
-    .worker = {ECH_STAGES(worker), ECH_COUNTED_TURNS, .update = ech_frame_update_all,
-               .end = ech_frame_no_end},
-    .server = {ECH_STAGES(server), ECH_COUNTED_TURNS, .update = ech_frame_update_all,
-               .end = ech_frame_no_end},
+    .worker = {ECH_STAGES(worker), ECH_COUNTED_TURNS, .update = ech_frame_update_all},
+    .server = {ECH_STAGES(server), ECH_COUNTED_TURNS, .update = ech_frame_update_all},
     .space = ECH_SPACE_DEVICE,
     ECH_SHARED_BY_SERVERS,
     .joining = ech_protocol_gathers,
