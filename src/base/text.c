@@ -115,6 +115,19 @@ bool ech_text_has_word(const char *words, const char *word)
     return false;
 }
 
+const char *ech_text_find_value(const char *assignments, const char *key, size_t bytes, size_t *n)
+{
+    for (const char *at = assignments; *at; at += strspn(at, blanks)) {
+        size_t length = strcspn(at, blanks);
+        if (length > bytes && memcmp(at, key, bytes) == 0 && at[bytes] == '=') {
+            *n = length - bytes - 1;
+            return at + bytes + 1;
+        }
+        at += length;
+    }
+    return NULL;
+}
+
 enum { LONGEST_NAME = 64 };
 
 static size_t smaller(size_t a, size_t b)

@@ -72,5 +72,8 @@ const char *ech_text_nearest(const char *name, const char *const *candidates, si
 /* The index of `word` among the blank-separated words in `words`; -1: not found. */
 int ech_text_find_word(const char *words, const char *word);
 bool ech_text_has_word(const char *words, const char *word);
+/* The value that blank-separated assignments "key=value" give to the key of `bytes` bytes: *n bytes
+ * at the returned place; NULL: none sets it. */
+const char *ech_text_find_value(const char *assignments, const char *key, size_t bytes, size_t *n);
 
 #endif

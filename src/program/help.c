@@ -45,7 +45,7 @@ static const struct {
 static const struct {
     const char *name, *sets;
 } strategies[] = {
-#define X(NAME, text, sets, protocol) {text, sets},
+#define X(NAME, text, sets, protocol) {"parallel.strategy = " text, sets},
 #include "config/strategies.def"
 };
 
@@ -181,15 +181,17 @@ static void append_readers(const reader_list *all, const char *chosen, const cha
     ech_config_append_wrapped(line.at, 2, out);
 }
 
-/* Whether blank-separated assignments "key=value" set the key. */
-static bool sets(const char *assignments, const char *key)
+/* Appends a preset that sets the key. `heading` precedes the first one, and is NULL afterwards. */
+static void append_preset(const char **heading, const char *name, const char *assignments,
+                          const char *key, ech_text *out)
 {
-    size_t n = strlen(key);
-    for (const char *at = assignments; at; at = strchr(at, ' ')) {
-        at += *at == ' ';
-        if (strncmp(at, key, n) == 0 && at[n] == '=') return true;
-    }
-    return false;
+    size_t n;
+    ECH_FREED_TEXT line = {0};
+    if (!ech_text_find_value(assignments, key, strlen(key), &n)) return;
+    if (*heading) ech_text_append(out, "\n  %s:\n", *heading);
+    *heading = NULL;
+    ech_text_append(&line, "%s: %s", name, assignments);
+    ech_config_append_wrapped(line.at, 4, out);
 }
 
 static void append_users(const char *key, ech_text *out)
@@ -202,25 +204,12 @@ static void append_users(const char *key, ech_text *out)
     append_readers(&readers, "optimizer.schedule", key, out);
     free(readers.at);
     ech_pool_destroy(pool);
-    bool any = false;
-    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
-        if (!sets(strategies[i].sets, key)) continue;
-        ECH_FREED_TEXT line = {0};
-        ech_text_append(&line, "parallel.strategy = %s: %s", strategies[i].name,
-                        strategies[i].sets);
-        ech_text_append(out, "%s", any ? "" : "\n  Presets:\n");
-        ech_config_append_wrapped(line.at, 4, out);
-        any = true;
-    }
-    any = false;
-    for (int i = 0; i < ECH_TECHNIQUES; i++) {
-        if (!sets(ech_techniques[i].keys, key)) continue;
-        ECH_FREED_TEXT line = {0};
-        ech_text_append(&line, "%s: %s", ech_techniques[i].name, ech_techniques[i].keys);
-        ech_text_append(out, "%s", any ? "" : "\n  Techniques:\n");
-        ech_config_append_wrapped(line.at, 4, out);
-        any = true;
-    }
+    const char *heading = "Presets";
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
+        append_preset(&heading, strategies[i].name, strategies[i].sets, key, out);
+    heading = "Techniques";
+    for (int i = 0; i < ECH_TECHNIQUES; i++)
+        append_preset(&heading, ech_techniques[i].name, ech_techniques[i].keys, key, out);
 }
 
 /* Whether a key has this name, with its section or without. */

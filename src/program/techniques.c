@@ -24,26 +24,14 @@ static const char base[] =
     "optimizer.learning_rate=0.001 checkpoint.every=0 log.directory=run parallel.comm=local "
     "parallel.pipeline=1 parallel.data=1";
 
-/* The value that follows "key=" among the assignments; NULL: none sets the key. */
-static const char *value_of(const char *assignments, const char *key, size_t n)
-{
-    for (const char *at = assignments; at; at = strchr(at, ' ')) {
-        at += *at == ' ';
-        if (strncmp(at, key, n) == 0) return at + n;
-    }
-    return NULL;
-}
-
 /* Whether both set a key, to different values. */
 static bool are_choices(const char *a, const char *b)
 {
     for (const char *at = a; at; at = strchr(at, ' ')) {
         at += *at == ' ';
-        size_t n = strcspn(at, "=") + 1;
-        const char *value = at + n, *other = value_of(b, at, n);
-        size_t length = strcspn(value, " ");
-        if (other && (strcspn(other, " ") != length || memcmp(value, other, length) != 0))
-            return true;
+        size_t key = strcspn(at, "="), length = strcspn(at, " ") - key - 1, n;
+        const char *other = ech_text_find_value(b, at, key, &n);
+        if (other && (n != length || memcmp(at + key + 1, other, n) != 0)) return true;
     }
     return false;
 }

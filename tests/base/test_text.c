@@ -195,3 +195,17 @@ TEST(test_words)
     assert_false(ech_text_has_word("gpt2", ""));
     assert_false(ech_text_has_word("", "gpt2"));
 }
+
+TEST(test_values)
+{
+    size_t n = 0;
+    const char *value = ech_text_find_value("a=1 bb=two  c=", "bb", 2, &n);
+    assert_non_null(value);
+    assert_int_equal(n, 3);
+    assert_memory_equal(value, "two", 3);
+    assert_non_null(ech_text_find_value("a=1 c=", "c", 1, &n));
+    assert_int_equal(n, 0);
+    assert_null(ech_text_find_value("bb=two", "b", 1, &n));
+    assert_null(ech_text_find_value("a bb=two", "a", 1, &n));
+    assert_null(ech_text_find_value("", "a", 1, &n));
+}

@@ -28,14 +28,6 @@ static const char own_keys[] =
     "memory.prefetch memory.recompute_blocks model.architecture model.init_from "
     "model.initialization ";
 
-/* True if the blank-separated list has the word of n characters. */
-static bool has_word(const char *list, const char *word, size_t n)
-{
-    for (const char *at = strstr(list, word); at; at = strstr(at + 1, word))
-        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || !at[n])) return true;
-    return false;
-}
-
 static const ech_emit_system *find(const char *name)
 {
     for (int i = 0; i < SYSTEMS; i++)
@@ -134,21 +126,6 @@ bool ech_emit_is_tied(const ech_design *design)
 
 /* ---- the table ---- */
 
-/* The words of a row for a value: *n characters at the returned place; NULL: there are none. */
-static const char *find_words(const char *words, const char *value, size_t *n)
-{
-    size_t length = strlen(value);
-    for (const char *at = words; *at; at += strspn(at, " ")) {
-        size_t all = strcspn(at, " ");
-        if (strncmp(at, value, length) == 0 && at[length] == '=') {
-            *n = all - length - 1;
-            return at + length + 1;
-        }
-        at += all;
-    }
-    return NULL;
-}
-
 /* "1f1b, interleaved" of "1f1b= interleaved=". */
 static void append_ours(const char *words, ech_text *out)
 {
@@ -162,7 +139,8 @@ bool ech_emit_has_value(const char *system, const char *key, const char *value)
 {
     size_t n;
     for (const ech_emit_row *row = find(system)->row; row->key; row++)
-        if (strcmp(row->key, key) == 0 && row->words && !find_words(row->words, value, &n))
+        if (strcmp(row->key, key) == 0 && row->words &&
+            !ech_text_find_value(row->words, value, strlen(value), &n))
             return false;
     return true;
 }
@@ -190,7 +168,7 @@ static void emit_row(ech_emitted *out, const ech_emit_row *row)
         ech_emit_add(out, row->name, value.at);
         return;
     }
-    const char *words = find_words(row->words, value.at, &n);
+    const char *words = ech_text_find_value(row->words, value.at, value.n, &n);
     append_ours(row->words, &ours);
     if (!words) {
         ech_emit_miss(out, row->key, "%s has %s", out->system->name, ours.at);
@@ -218,8 +196,8 @@ static void find_missing(ech_emitted *out, const ech_config *defaults)
     for (int i = 0; ech_config_about_key(i, &about); i++) {
         ECH_FREED_TEXT key = {0}, value = {0}, usual = {0};
         ech_text_append(&key, "%s.%s", about.section, about.name);
-        if (!has_word(out->system->sections, about.section, strlen(about.section)) ||
-            has_word(own_keys, key.at, key.n) || has_row(out->system, key.at))
+        if (!ech_text_has_word(out->system->sections, about.section) ||
+            ech_text_has_word(own_keys, key.at) || has_row(out->system, key.at))
             continue;
         ech_config_format(out->design->config, key.at, &value);
         ech_config_format(defaults, key.at, &usual);
