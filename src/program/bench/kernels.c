@@ -175,53 +175,35 @@ static void call_adamw8(ech_bench_call *c)
 /* Looked-up tables count as many rows as are looked up; dropout's and the normals' random numbers
  * are integer work, which no bound here knows. The causal half of attention: 2 products of 2 B H T
  * T D / 2 operations forward, 5 backward. */
-#define ROW(op, ...)                                                                               \
+#define KERNEL(group, op, name, sizes, tensors, flops, bytes, phase, switches)                     \
     {                                                                                              \
-        ECH_BENCH_KERNELS, ECH_OP_##op, #op, __VA_ARGS__, call_##op, NULL, ""                      \
+        ECH_BENCH_##group, ECH_OP_##op, name, sizes, tensors, flops, bytes, call_##op, phase,      \
+            switches                                                                               \
     }
+#define ROW(op, sizes, tensors, flops, bytes)                                                      \
+    KERNEL(KERNELS, op, #op, sizes, tensors, flops, bytes, NULL, "")
 
 /* Convolutions by `nine`, whose strides and paddings are 1. */
 #define CONVOLUTION(op, tensors)                                                                   \
-    {                                                                                              \
-        ECH_BENCH_KERNELS, ECH_OP_##op, #op, "B=16 H=32 W=32 C=64 O=64 Y=3 X=3", tensors,          \
-            "2BHWCOYX", NULL, call_##op, NULL, "down across above beside"                          \
-    }
+    KERNEL(KERNELS, op, #op, "B=16 H=32 W=32 C=64 O=64 Y=3 X=3", tensors, "2BHWCOYX", NULL, NULL,  \
+           "down across above beside")
 
 /* Operands of X experts with R rows in all, R / X for each. */
 #define GROUPED(R, X, in, out)                                                                     \
-    {ECH_BENCH_KERNELS,                                                                            \
-     ECH_OP_grouped_matmul,                                                                        \
-     "grouped_matmul",                                                                             \
-     "R=" #R " N=" #out " K=" #in " P=1 X=" #X,                                                    \
-     "<RK <XNK <cPX >RN",                                                                          \
-     "2RNK",                                                                                       \
-     NULL,                                                                                         \
-     call_grouped_matmul,                                                                          \
-     "F",                                                                                          \
-     "b_transposed"},                                                                              \
-        {ECH_BENCH_KERNELS,                                                                        \
-         ECH_OP_grouped_matmul,                                                                    \
-         "grouped_matmul",                                                                         \
-         "R=" #R " N=" #in " K=" #out " P=1 X=" #X,                                                \
-         "<RK <XKN <cPX >RN",                                                                      \
-         "2RNK",                                                                                   \
-         NULL,                                                                                     \
-         call_grouped_matmul,                                                                      \
-         "B",                                                                                      \
-         ""},                                                                                      \
-    {                                                                                              \
-        ECH_BENCH_KERNELS, ECH_OP_grouped_matmul_weight, "grouped_matmul_weight",                  \
-            "R=" #R " M=" #out " N=" #in " P=1 X=" #X, "<RM <RN <cPX >XMN", "2RMN", NULL,          \
-            call_grouped_matmul_weight, "W", ""                                                    \
-    }
+    KERNEL(KERNELS, grouped_matmul, "grouped_matmul", "R=" #R " N=" #out " K=" #in " P=1 X=" #X,   \
+           "<RK <XNK <cPX >RN", "2RNK", NULL, "F", "b_transposed"),                                \
+        KERNEL(KERNELS, grouped_matmul, "grouped_matmul",                                          \
+               "R=" #R " N=" #in " K=" #out " P=1 X=" #X, "<RK <XKN <cPX >RN", "2RNK", NULL, "B",  \
+               ""),                                                                                \
+        KERNEL(KERNELS, grouped_matmul_weight, "grouped_matmul_weight",                            \
+               "R=" #R " M=" #out " N=" #in " P=1 X=" #X, "<RM <RN <cPX >XMN", "2RMN", NULL, "W",  \
+               "")
 
 /* The three products of a linear layer with R tokens, y (R,out) = x (R,in) weight (out,in)
  * transposed. F: y; B: dx = dy weight; W: dweight = dy transposed x. */
 #define PRODUCT(name, phase, M, N, K, tensors, switches)                                           \
-    {                                                                                              \
-        ECH_BENCH_PRODUCTS, ECH_OP_matmul, name, "M=" #M " N=" #N " K=" #K, tensors, "2MNK", NULL, \
-            call_matmul, phase, switches                                                           \
-    }
+    KERNEL(PRODUCTS, matmul, name, "M=" #M " N=" #N " K=" #K, tensors, "2MNK", NULL, phase,        \
+           switches)
 #define LAYER(name, R, in, out)                                                                    \
     PRODUCT(name, "F", R, out, in, "<MK <NK >MN", "b_transposed"),                                 \
         PRODUCT(name, "B", R, in, out, "<MK <KN >MN", ""),                                         \
@@ -229,16 +211,8 @@ static void call_adamw8(ech_bench_call *c)
 
 /* Rows of activations (kernel/activations.h). */
 #define FUSED_1(name)                                                                              \
-    {ECH_BENCH_KERNELS,                                                                            \
-     ECH_OP_matmul_##name,                                                                         \
-     "matmul_" #name,                                                                              \
-     "M=1024 N=3072 K=768",                                                                        \
-     "<MK <KN <wN >MN >MN",                                                                        \
-     "2MNK",                                                                                       \
-     NULL,                                                                                         \
-     call_matmul_##name,                                                                           \
-     NULL,                                                                                         \
-     "has_bias"},
+    KERNEL(KERNELS, matmul_##name, "matmul_" #name, "M=1024 N=3072 K=768", "<MK <KN <wN >MN >MN",  \
+           "2MNK", NULL, NULL, "has_bias"),
 #define FUSED_2(name)
 #define FUSED(NAME, name, operands, ...) FUSED_##operands(name)
 #define ACTIVATION_1(name, forward, backward)                                                      \
@@ -377,9 +351,7 @@ const int ech_bench_kernel_count = sizeof ech_bench_kernel_rows / sizeof *ech_be
 /* ---- rows of a cluster file ---- */
 
 #define OF_CLUSTER(kind, op, sizes, tensors, flops)                                                \
-    {                                                                                              \
-        ECH_BENCH_KERNELS, ECH_OP_##op, kind, sizes, tensors, flops, NULL, call_##op, NULL, ""     \
-    }
+    KERNEL(KERNELS, op, kind, sizes, tensors, flops, NULL, NULL, "")
 /* As in training, where the gradients of weights accumulate. */
 #define TRAINED(R, in, out)                                                                        \
     PRODUCT("product", "F", R, out, in, "<MK <NK >MN", "b_transposed"),                            \
