@@ -39,7 +39,7 @@ static ech_text draw_page(const ech_report_page *page)
 static ech_text draw_chart(const ech_report_chart *chart)
 {
     ech_text out = {0};
-    ech_report_chart_svg(chart, &out);
+    ech_report_charts_svg(chart, NULL, 1, &out);
     check_markup(&out);
     return out;
 }

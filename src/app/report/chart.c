@@ -384,8 +384,3 @@ void ech_report_charts_svg(const ech_report_chart *chart, const char *const *nam
     }
     ech_text_append(out, "</svg>\n");
 }
-
-void ech_report_chart_svg(const ech_report_chart *chart, ech_text *out)
-{
-    ech_report_charts_svg(chart, NULL, 1, out);
-}

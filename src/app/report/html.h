@@ -90,9 +90,9 @@ void ech_report_html(const ech_report_page *page, ech_text *out);
 
 /* ---- pictures of the page: each appends one SVG element ---- */
 
-void ech_report_chart_svg(const ech_report_chart *chart, ech_text *out);
-/* The charts of several runs, in one picture and on the same axes, without restarts. Each run has a
- * colour, and a row of words that begins with its name. */
+/* A chart of a run; or the charts of several runs, in one picture and on the same axes, without
+ * restarts. Each of several runs has a colour, and a row of words that begins with its name.
+ * names NULL: there is one run. */
 void ech_report_charts_svg(const ech_report_chart *chart, const char *const *names, int runs,
                            ech_text *out);
 /* "#0072b2": of the run with this number; colours repeat after some runs. */
