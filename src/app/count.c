@@ -26,6 +26,14 @@ char *ech_count_text(int64_t n, char *buffer)
     return buffer;
 }
 
+char *ech_count_noun(int64_t n, const char *noun, char *buffer)
+{
+    char plain[2 * ECH_COUNT_BYTES];
+    ech_text_from_count(n, noun, plain, sizeof plain);
+    ech_text_print(buffer, sizeof plain, "%s%s", ECH_DIGITS(n), strchr(plain, ' '));
+    return buffer;
+}
+
 char *ech_count_scaled(double value, const char *unit, char *buffer)
 {
     static const char *const prefixes[] = {"", "k", "M", "G", "T", "P", "E"};

@@ -22,8 +22,12 @@ char *ech_count_words(int64_t n, char *buffer);
 #define ECH_DIGITS(n)           ech_count_text((n), (char[ECH_COUNT_BYTES]){0})
 #define ECH_WORDS(n)            ech_count_words((n), (char[ECH_COUNT_BYTES]){0})
 #define ECH_SCALED(value, unit) ech_count_scaled((value), (unit), (char[ECH_COUNT_BYTES]){0})
+/* 21340 and "file" -> "21,340 files" (ech_text_from_count), in such a buffer. */
+#define ECH_DIGITS_OF(n, noun) ech_count_noun((n), (noun), (char[2 * ECH_COUNT_BYTES]){0})
+char *ech_count_noun(int64_t n, const char *noun, char *buffer);
 /* Seconds -> "1:42", "3:05:09", "2d 03:05"; "?" below 0, for NaN, or beyond a million days. */
 char *ech_count_span(double seconds, char *buffer);
+#define ECH_SPAN(seconds) ech_count_span((seconds), (char[ECH_COUNT_BYTES]){0})
 
 /* ---- medians and quartiles ---- */
 

@@ -159,7 +159,7 @@ void ech_timeline_text(const ech_timeline *timeline, int width, int most_rows, e
     measure(timeline, &grid);
     if (grid.rows > 0) append_lines(&grid, width, out);
     for (int row = 0; row < grid.rows; row++) left -= rows.at[row].ranks;
-    if (left > 0) ech_text_append(out, "... and %d more rank%s\n", left, left == 1 ? "" : "s");
+    if (left > 0) ech_text_append(out, "... and %s\n", ECH_COUNT(left, "more rank"));
     append_caption(&grid, out);
     free(rows.at);
 }

@@ -61,14 +61,13 @@ static void print_time(const char *path, char *out, size_t size)
 static void print_row(const char *name, const ech_checkpoint *checkpoint, double valid, bool best)
 {
     const ech_checkpoint_info *info = ech_checkpoint_get_info(checkpoint);
-    char when[32], size[32], loss[32] = "-", valid_loss[32] = "-";
+    char when[32], loss[32] = "-", valid_loss[32] = "-";
     print_time(ech_checkpoint_path(checkpoint), when, sizeof when);
     if (isfinite(info->loss)) snprintf(loss, sizeof loss, "%.4f", info->loss);
     if (!isnan(valid)) snprintf(valid_loss, sizeof valid_loss, "%.4f", valid);
-    ech_text_from_bytes(ech_checkpoint_bytes(checkpoint), size, sizeof size);
-    printf("%-19s %10" PRId64 "  %-19s %11s %6d %9s %9s%s  %s\n", name, info->step, when, size,
-           info->ranks, loss, valid_loss, best ? "*" : " ",
-           ech_dtype_name(ech_checkpoint_dtype(checkpoint)));
+    printf("%-19s %10" PRId64 "  %-19s %11s %6d %9s %9s%s  %s\n", name, info->step, when,
+           ECH_BYTES(ech_checkpoint_bytes(checkpoint)), info->ranks, loss, valid_loss,
+           best ? "*" : " ", ech_dtype_name(ech_checkpoint_dtype(checkpoint)));
 }
 
 /* Prints a line about a checkpoint; an error becomes part of it. Returns whether it is whole, as
@@ -77,7 +76,6 @@ static bool show(const ech_folder *folder, bool verify, double valid, bool best)
 {
     ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *checkpoint = NULL;
     const char *name = name_of(folder->path), *why = NULL;
-    char size[32];
     bool quiet = ech_log_set_quiet(true);
     if (folder->kind == ECH_FOLDER_TEMPORARY)
         why = "not finished: it is being written, or its writer died; the next save removes it";
@@ -88,7 +86,7 @@ static bool show(const ech_folder *folder, bool verify, double valid, bool best)
         printf("%-19s broken: %s\n", name, why);
     else if (verify)
         printf("%-19s whole: all checksums of %s are right\n", name,
-               ech_text_from_bytes(ech_checkpoint_bytes(checkpoint), size, sizeof size));
+               ECH_BYTES(ech_checkpoint_bytes(checkpoint)));
     else
         print_row(name, checkpoint, valid, best);
     fflush(stdout); /* the next one may take minutes */

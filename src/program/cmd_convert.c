@@ -62,14 +62,13 @@ ech_status ech_command_convert(int argc, char **argv, int *code)
                                    .check = check};
     convert_arguments in = {0};
     ECH_CLEANUP(ech_conversion_close) ech_conversion conversion = {.raw.fd = -1};
-    char count[ECH_COUNT_BYTES];
     ech_command_line_parse(&line, argc, argv, &in);
     if (in.plugins) ECH_TRY(ech_plugins_load(in.plugins));
     ECH_TRY(ech_conversion_open(in.in, &in.how, &conversion));
     ech_dtype dtype = in.type ? in.dtype : conversion.dtype;
     ECH_TRY(ech_conversion_write(&conversion, in.out, dtype));
     printf("%s: %s, %s parameters in %s, from a %s\n", in.out, conversion.model->family->name,
-           ech_count_text(ech_model_params(conversion.model), count), ech_dtype_name(dtype),
+           ECH_DIGITS(ech_model_params(conversion.model)), ech_dtype_name(dtype),
            conversion.format);
     ECH_FREED_TEXT word = {0}, typed = {0};
     ech_text_append(&word, "model.init_from=%s", in.out);

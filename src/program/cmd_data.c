@@ -28,17 +28,15 @@ static ech_terminal_line progress;
 
 static void show_read(int64_t done, int64_t all)
 {
-    char text[160], so_far[32], whole[32];
-    snprintf(text, sizeof text, "%s of %s read", ech_text_from_bytes(done, so_far, sizeof so_far),
-             ech_text_from_bytes(all, whole, sizeof whole));
+    char text[160];
+    snprintf(text, sizeof text, "%s of %s read", ECH_BYTES(done), ECH_BYTES(all));
     ech_terminal_line_draw(&progress, text, done >= all);
 }
 
 static void show_learnt(int64_t done, int64_t all)
 {
-    char text[160], so_far[ECH_COUNT_BYTES], whole[ECH_COUNT_BYTES];
-    snprintf(text, sizeof text, "%s of %s tokens learnt", ech_count_text(done, so_far),
-             ech_count_text(all, whole));
+    char text[160];
+    snprintf(text, sizeof text, "%s of %s tokens learnt", ECH_DIGITS(done), ECH_DIGITS(all));
     ech_terminal_line_draw(&progress, text, done >= all);
 }
 
@@ -47,7 +45,6 @@ static void show_learnt(int64_t done, int64_t all)
 static ech_status learn_tokens(const ech_data_text_source *texts, const char *out,
                                int64_t vocabulary, const char *pattern)
 {
-    char count[ECH_COUNT_BYTES];
     const ech_bpe_training training = {.texts = *texts,
                                        .out = out,
                                        .pattern = pattern ? pattern : "gpt2",
@@ -63,7 +60,7 @@ static ech_status learn_tokens(const ech_data_text_source *texts, const char *ou
     ech_path_append_typed(texts->in, &line);
     ech_text_append(&line, " TOKENS --tokenizer ");
     ech_path_append_typed(out, &line);
-    printf("%s/tokenizer.json: %s tokens\n%s\n", out, ech_count_text(vocabulary, count), line.at);
+    printf("%s/tokenizer.json: %s tokens\n%s\n", out, ECH_DIGITS(vocabulary), line.at);
     return ECH_OK;
 }
 
@@ -203,22 +200,18 @@ static void append_rest(char *text, size_t size, int64_t read, int64_t left)
 static void show_progress(int64_t before, int64_t done, int64_t all)
 {
     enum { CELLS = 24 };
-    char text[200], bar[CELLS + 1], so_far[32], whole[32];
+    char text[200], bar[CELLS + 1];
     for (int i = 0; i < CELLS; i++)
         bar[i] = (double)i < (double)CELLS * (double)done / (double)all ? '#' : '.';
     bar[CELLS] = '\0';
-    snprintf(text, sizeof text, "[%s] %s of %s read", bar,
-             ech_text_from_bytes(done, so_far, sizeof so_far),
-             ech_text_from_bytes(all, whole, sizeof whole));
+    snprintf(text, sizeof text, "[%s] %s of %s read", bar, ECH_BYTES(done), ECH_BYTES(all));
     append_rest(text, sizeof text, done - before, all - done);
     ech_terminal_line_draw(&progress, text, done >= all);
 }
 
 static void print_part(const char *prefix, const char *part, int64_t tokens)
 {
-    char count[ECH_COUNT_BYTES];
-    printf("%s%s.bin, %s%s.idx: %s tokens\n", prefix, part, prefix, part,
-           ech_count_text(tokens, count));
+    printf("%s%s.bin, %s%s.idx: %s tokens\n", prefix, part, prefix, part, ECH_DIGITS(tokens));
 }
 
 /* " KEY=VALUE" as a word of the shell. */
@@ -238,6 +231,13 @@ static void print_source(const char *key, const char *prefix, const char *part)
     ech_path_append_word(prefix, &value); /* in data.train blanks divide sources */
     ech_text_append(&value, "%s", part);
     print_key(key, value.at);
+}
+
+static void print_next(const char *out, bool split)
+{
+    printf("next: echelon train RUN.yaml");
+    print_source("data.train", out, split ? "-train" : "");
+    if (split) print_source("data.valid", out, "-valid");
 }
 
 /* An epoch of what a run trains on. */
@@ -302,38 +302,30 @@ static ech_status print_first_chat(const data_arguments *in, const ech_import_co
 
 static void print_chats(const ech_import_count *count)
 {
-    char chats[ECH_COUNT_BYTES], skipped[ECH_COUNT_BYTES], lost[ECH_COUNT_BYTES];
     if (count->chats == 0) return;
     const char *chat_template = count->chat_template ? count->chat_template : "in the text";
-    printf("%s conversation%s by the chat template %s\n", ech_count_text(count->chats, chats),
-           count->chats == 1 ? "" : "s", chat_template);
+    printf("%s by the chat template %s\n", ECH_DIGITS_OF(count->chats, "conversation"),
+           chat_template);
     if (count->unanswered > 0)
-        printf("left out: %s conversation%s without an assistant's message\n",
-               ech_count_text(count->unanswered, skipped), count->unanswered == 1 ? "" : "s");
+        printf("left out: %s without an assistant's message\n",
+               ECH_DIGITS_OF(count->unanswered, "conversation"));
     if (count->unwritten > 0)
-        printf("left out: %s system message%s, which the chat template writes only before a user's "
-               "message that ends a conversation\n",
-               ech_count_text(count->unwritten, lost), count->unwritten == 1 ? "" : "s");
+        printf("left out: %s, which the chat template writes only before a user's message that "
+               "ends a conversation\n",
+               ECH_DIGITS_OF(count->unwritten, "system message"));
 }
 
 static void print_result(const data_arguments *in, const ech_import_count *count)
 {
     const char *out = in->import.out;
-    char documents[ECH_COUNT_BYTES], files[ECH_COUNT_BYTES], bad[ECH_COUNT_BYTES], bytes[32];
-    printf("%s file%s, %s document%s, %s, as %s\n", ech_count_text(count->files, files),
-           count->files == 1 ? "" : "s", ech_count_text(count->documents, documents),
-           count->documents == 1 ? "" : "s", ech_text_from_bytes(count->bytes, bytes, sizeof bytes),
-           in->tokenizer);
-    if (count->bad > 0)
-        printf("left out: %s bad line%s of JSON\n", ech_count_text(count->bad, bad),
-               count->bad == 1 ? "" : "s");
+    printf("%s, %s, %s, as %s\n", ECH_DIGITS_OF(count->files, "file"),
+           ECH_DIGITS_OF(count->documents, "document"), ECH_BYTES(count->bytes), in->tokenizer);
+    if (count->bad > 0) printf("left out: %s of JSON\n", ECH_DIGITS_OF(count->bad, "bad line"));
     print_chats(count);
     bool split = in->import.valid > 0, bytewise = strcmp(in->tokenizer, "bytes") == 0;
     print_part(out, split ? "-train" : "", count->tokens);
     if (split) print_part(out, "-valid", count->valid_tokens);
-    printf("next: echelon train RUN.yaml");
-    print_source("data.train", out, split ? "-train" : "");
-    if (split) print_source("data.valid", out, "-valid");
+    print_next(out, split);
     if (!bytewise) print_key("data.tokenizer", in->tokenizer);
     printf("\n");
 }
@@ -342,16 +334,14 @@ static void print_result(const data_arguments *in, const ech_import_count *count
 
 static void print_samples(const char *prefix, const char *part, int64_t samples)
 {
-    char count[ECH_COUNT_BYTES];
-    printf("%s%s.bin, %s%s.idx, %s%s.values: %s sample%s\n", prefix, part, prefix, part, prefix,
-           part, ech_count_text(samples, count), samples == 1 ? "" : "s");
+    printf("%s%s.bin, %s%s.idx, %s%s.values: %s\n", prefix, part, prefix, part, prefix, part,
+           ECH_DIGITS_OF(samples, "sample"));
 }
 
 static ech_status import_libsvm(const data_arguments *in)
 {
     const char *out = in->import.out;
     bool split = in->import.valid > 0;
-    char files[ECH_COUNT_BYTES], features[ECH_COUNT_BYTES], longest[ECH_COUNT_BYTES], bytes[32];
     const ech_libsvm_options wanted = {.in = in->import.texts.in,
                                        .out = out,
                                        .valid = in->import.valid,
@@ -365,14 +355,11 @@ static ech_status import_libsvm(const data_arguments *in)
     ECH_TRY(status);
     int64_t all = in->features ? in->features : count.features;
     if (all < 2) all = 2; /* the fewest that a model has */
-    printf("%s file%s, %s, %s features, at most %s a sample\n", ech_count_text(count.files, files),
-           count.files == 1 ? "" : "s", ech_text_from_bytes(count.bytes, bytes, sizeof bytes),
-           ech_count_text(all, features), ech_count_text(count.longest, longest));
+    printf("%s, %s, %s features, at most %s a sample\n", ECH_DIGITS_OF(count.files, "file"),
+           ECH_BYTES(count.bytes), ECH_DIGITS(all), ECH_DIGITS(count.longest));
     print_samples(out, split ? "-train" : "", count.samples);
     if (split) print_samples(out, "-valid", count.valid_samples);
-    printf("next: echelon train RUN.yaml");
-    print_source("data.train", out, split ? "-train" : "");
-    if (split) print_source("data.valid", out, "-valid");
+    print_next(out, split);
     printf(" model.vocab_size=%lld data.sequence_length=%lld\n", (long long)all,
            (long long)count.longest);
     return ECH_OK;
@@ -390,17 +377,12 @@ static ech_status import_images(const data_arguments *in)
                                        .like = in->like,
                                        .workers = in->import.workers};
     ech_images_count count;
-    char images[ECH_COUNT_BYTES], valid[ECH_COUNT_BYTES];
     ECH_TRY(ech_data_import_images(&wanted, &count));
-    printf("%s: images of %lld x %lld pixels, %lld channel%s, %lld classes\n", count.format,
+    printf("%s: images of %lld x %lld pixels, %s, %lld classes\n", count.format,
            (long long)count.image.height, (long long)count.image.width,
-           (long long)count.image.channels, count.image.channels == 1 ? "" : "s",
-           (long long)count.classes);
-    printf("%s%s.images: %s image%s\n", out, split ? "-train" : "",
-           ech_count_text(count.images, images), count.images == 1 ? "" : "s");
-    if (split)
-        printf("%s-valid.images: %s image%s\n", out, ech_count_text(count.valid_images, valid),
-               count.valid_images == 1 ? "" : "s");
+           ECH_COUNT(count.image.channels, "channel"), (long long)count.classes);
+    printf("%s%s.images: %s\n", out, split ? "-train" : "", ECH_DIGITS_OF(count.images, "image"));
+    if (split) printf("%s-valid.images: %s\n", out, ECH_DIGITS_OF(count.valid_images, "image"));
     if (in->like && !split) {
         printf("set");
         print_source("data.valid", out, ".images");

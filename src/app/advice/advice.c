@@ -156,7 +156,6 @@ static void print_failures(const ech_advice *advice, double days, ech_text *out)
 {
     const ech_advice_failures *f = &advice->failures;
     const ech_goodput *g = &f->best.goodput;
-    char span[ECH_COUNT_BYTES];
     ech_text_append(out,
                     "failures    of %s, %.3g a day; a checkpoint of %s stops training for "
                     "%.3g s",
@@ -165,7 +164,7 @@ static void print_failures(const ech_advice *advice, double days, ech_text *out)
     if (f->of.writing > 0) ech_text_append(out, ", and is complete %.3g s later", f->of.writing);
     ech_text_append(out, "\n            %6.2f %%  goodput with checkpoint.every=%lld (%s)",
                     100 * g->useful, (long long)f->best.steps,
-                    ech_count_span((double)f->best.steps * f->step, span));
+                    ECH_SPAN((double)f->best.steps * f->step));
     if (g->useful > 0) ech_text_append(out, ": %.3g days instead of %.3g", days / g->useful, days);
     ech_text_append(out, "\n");
     print_part(g->saving, "training that waits for checkpoints", out);

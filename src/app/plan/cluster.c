@@ -97,11 +97,10 @@ const char *ech_plan_forecast_part(int part)
 
 static void print_training(const ech_plan_forecast *f, bool texts, ech_text *out)
 {
-    char span[ECH_COUNT_BYTES];
     ech_text_append(out,
                     ECH_PLAN_INDENT "%s: ", ECH_SCALED(f->tokens, texts ? "tokens" : "samples"));
     if (f->days < 2)
-        ech_text_append(out, "%s", ech_count_span(f->days * day, span));
+        ech_text_append(out, "%s", ECH_SPAN(f->days * day));
     else
         ech_text_append(out, "%.1f days", f->days);
     ech_text_append(out, ", %.3g device hours\n", f->device_hours);

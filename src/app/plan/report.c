@@ -319,8 +319,7 @@ ech_status ech_plan_report_svg(const ech_plan_report *report, ech_text *out)
     ech_print_axes(report->design, &axes);
     if (layout->world == 1) ech_text_append(&title, "one rank%s", axes.n ? ", " : "");
     if (axes.n) ech_text_append(&title, "%s", axes.at);
-    ech_text_append(&title, ", %lld micro-batch%s a step", (long long)layout->micro_batches,
-                    layout->micro_batches == 1 ? "" : "es");
+    ech_text_append(&title, ", %s a step", ECH_COUNT(layout->micro_batches, "micro-batch"));
     if (report->design->schedule->turns > 1)
         ech_text_append(&title, ", %d steps", report->design->schedule->turns);
     ech_timeline_svg(&report->timeline, title.at, NULL, NULL, out);

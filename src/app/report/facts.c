@@ -123,7 +123,6 @@ static void add_time_facts(ech_report *report)
 {
     const ech_metrics_series *m = &report->metrics;
     const ech_timeline clock = {.seconds = true};
-    char span[ECH_COUNT_BYTES];
     double training = 0;
     for (size_t i = 0; i < m->step_seconds.n; i++)
         if (m->step_seconds.at[i].value > 0) training += m->step_seconds.at[i].value;
@@ -133,7 +132,7 @@ static void add_time_facts(ech_report *report)
         add_date(report, "first step", began);
         add_date(report, "last step", last);
         if (last >= began && last - began < 1e11)
-            ADD_FACT(report, "wall time", "%s", ech_count_span(last - began, span));
+            ADD_FACT(report, "wall time", "%s", ECH_SPAN(last - began));
     }
     if (training > 0) ech_timeline_time(&clock, training, add_fact(report, "time in steps"));
 }

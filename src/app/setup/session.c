@@ -18,16 +18,14 @@
 static void print_working(const ech_plan *plan, ech_text *out)
 {
     ech_working most = ech_plan_working(plan);
-    char bytes[32];
-    ech_text_append(out, "    %-21s %12s  (at once, at ", "working memory",
-                    ech_text_from_bytes(most.bytes, bytes, sizeof bytes));
+    ech_text_append(out, "    %-21s %12s  (at once, at ", "working memory", ECH_BYTES(most.bytes));
     ech_step_print(most.step, out);
     ech_text_append(out, " of %s:", ech_list_name(most.list->kind));
     const char *comma = "";
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) {
         if (!most.kind[kind]) continue;
         ech_text_append(out, "%s %s %s", comma, ech_memory_name((ech_memory_kind)kind),
-                        ech_text_from_bytes(most.kind[kind], bytes, sizeof bytes));
+                        ECH_BYTES(most.kind[kind]));
         comma = ",";
     }
     ech_text_append(out, ")\n");
@@ -37,23 +35,21 @@ static void print_working(const ech_plan *plan, ech_text *out)
 static void print_space(const ech_plan *plan, ech_space space, ech_text *out)
 {
     int64_t peak[ECH_MEMORY_KINDS], padding[ECH_MEMORY_KINDS];
-    char bytes[32], name[32];
+    char name[32];
     ech_plan_peaks(plan, peak);
     ech_plan_paddings(plan, padding);
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) {
         if (!peak[kind] || ech_memory_space((ech_memory_kind)kind) != space) continue;
         ech_text_append(out, "    %-21s %12s", ech_memory_name((ech_memory_kind)kind),
-                        ech_text_from_bytes(peak[kind], bytes, sizeof bytes));
+                        ECH_BYTES(peak[kind]));
         if (padding[kind])
-            ech_text_append(out, "  (of these %s padding)",
-                            ech_text_from_bytes(padding[kind], bytes, sizeof bytes));
+            ech_text_append(out, "  (of these %s padding)", ECH_BYTES(padding[kind]));
         ech_text_append(out, "\n");
     }
     snprintf(name, sizeof name, "%s arena", ech_space_name(space));
-    ech_text_append(out, "    %-21s %12s", name,
-                    ech_text_from_bytes(plan->arena_bytes[space], bytes, sizeof bytes));
+    ech_text_append(out, "    %-21s %12s", name, ECH_BYTES(plan->arena_bytes[space]));
     ech_text_append(out, "  (lower bound %s; kinds do not peak together)\n",
-                    ech_text_from_bytes(ech_plan_lower_bound(plan, space), bytes, sizeof bytes));
+                    ECH_BYTES(ech_plan_lower_bound(plan, space)));
 }
 
 void ech_print_memory(const ech_plan *plan, ech_text *out)
@@ -103,7 +99,6 @@ static ech_status refuse_fp64(const ech_design *design)
 {
     const ech_config *config = design->config;
     ECH_FREED_TEXT keys = {0};
-    char need[32];
     int64_t most = ech_design_device_bytes(design);
     if (config->memory.recompute != ECH_RECOMPUTE_NONE)
         ech_text_append(&keys, "memory.recompute=%s ", ech_config_name(config, "memory.recompute"));
@@ -113,8 +108,7 @@ static ech_status refuse_fp64(const ech_design *design)
     return ech_config_complain(config, "memory.device_limit",
                                "the run may fit, but fp64, in which it is verified, takes %s; "
                                "verify with %smemory.device_limit=%lld",
-                               ech_text_from_bytes(most, need, sizeof need), keys.n ? keys.at : "",
-                               (long long)most);
+                               ECH_BYTES(most), keys.n ? keys.at : "", (long long)most);
 }
 
 /* Whether the device limit is this machine's memory, which a processor's device arena shares with

@@ -356,30 +356,23 @@ static ech_status open_progress(ech_trainer *t, const char *axes)
 static void say_what_runs(const ech_trainer *t, const double arena_bytes[ECH_SPACES], bool far,
                           const char *axes)
 {
-    char device[32], host[32], disk[32], window[32];
     char active[48] = "";
-    int ranks = ech_layout_ranks(t->design->layout);
     int64_t all = ech_model_params(t->design->model), used = ech_model_active(t->design->model);
     if (used < all) snprintf(active, sizeof active, " (%lld active in a token)", (long long)used);
     bool on_disk = arena_bytes[ECH_SPACE_DISK] > 0, in_window = arena_bytes[ECH_SPACE_WINDOW] > 0;
     ech_progress_say(
         t->progress,
-        "%s, %lld parameters%s, on %d rank%s of %lld thread%s (%s, %s, %s)%s%s; %s%s and %s of "
-        "the host"
-        "%s%s%s%s%s",
-        t->design->model->family->name, (long long)all, active, ranks, ranks > 1 ? "s" : "",
-        (long long)t->config->parallel.threads, t->config->parallel.threads > 1 ? "s" : "",
+        "%s, %lld parameters%s, on %s of %s (%s, %s, %s)%s%s; %s%s and %s of the host%s%s%s%s%s",
+        t->design->model->family->name, (long long)all, active,
+        ECH_COUNT(ech_layout_ranks(t->design->layout), "rank"),
+        ECH_COUNT(t->config->parallel.threads, "thread"),
         ech_kernels_architecture(t->design->kernels), ech_comm_name(t->comm),
         ech_exec_binding(t->session.exec), axes[0] ? ": " : "", axes,
-        t->design->world > 1 ? "at most " : "",
-        ech_text_from_bytes((int64_t)arena_bytes[ECH_SPACE_DEVICE], device, sizeof device),
-        ech_text_from_bytes((int64_t)arena_bytes[ECH_SPACE_HOST], host, sizeof host),
-        on_disk ? ", " : "",
-        on_disk ? ech_text_from_bytes((int64_t)arena_bytes[ECH_SPACE_DISK], disk, sizeof disk) : "",
-        on_disk ? " on disk" : "", in_window ? ", and of all together a window of " : "",
-        in_window
-            ? ech_text_from_bytes((int64_t)arena_bytes[ECH_SPACE_WINDOW], window, sizeof window)
-            : "");
+        t->design->world > 1 ? "at most " : "", ECH_BYTES((int64_t)arena_bytes[ECH_SPACE_DEVICE]),
+        ECH_BYTES((int64_t)arena_bytes[ECH_SPACE_HOST]), on_disk ? ", " : "",
+        on_disk ? ECH_BYTES((int64_t)arena_bytes[ECH_SPACE_DISK]) : "", on_disk ? " on disk" : "",
+        in_window ? ", and of all together a window of " : "",
+        in_window ? ECH_BYTES((int64_t)arena_bytes[ECH_SPACE_WINDOW]) : "");
     if (far)
         ech_progress_say(t->progress,
                          "tensor ranks of one group are on several machines; a parallel.tensor "
@@ -511,12 +504,11 @@ static void say_documents(const ech_trainer *t)
 static void say_validation(const ech_trainer *t)
 {
     int64_t all = ech_corpus_samples(t->valid), n = ech_validation_samples(t->config, t->valid);
-    char of[ECH_COUNT_BYTES];
     if (n == all) return;
     ech_progress_say(t->progress,
                      "validation uses a random sample of the validation data, the same each time: "
                      "%lld of %lld samples, %s %ss; training.validate_samples = 0 uses all",
-                     (long long)n, (long long)all, ech_count_text(n * t->design->sample_units, of),
+                     (long long)n, (long long)all, ECH_DIGITS(n * t->design->sample_units),
                      ech_sample_row_of(t->design->model->family->samples)->unit);
 }
 

@@ -35,8 +35,8 @@ static ech_status open_events(ech_progress *p, const ech_progress_setup *setup)
     ECH_FREED_TEXT words = {0}, yaml = {0};
     ech_text events = {0};
     ECH_TRY(ech_event_file_open(setup->directory, step, p->start, &p->events));
-    ech_text_append(&words, "start %" PRId64 " after step %" PRId64 ", on %d rank%s", p->start,
-                    step, setup->ranks, setup->ranks == 1 ? "" : "s");
+    ech_text_append(&words, "start %" PRId64 " after step %" PRId64 ", on %s", p->start, step,
+                    ECH_COUNT(setup->ranks, "rank"));
     if (setup->layout && setup->layout[0]) ech_text_append(&words, ": %s", setup->layout);
     ech_event_text(ech_clock_wall(), step, "start", words.at, &events);
     ech_progress_append_code(setup->run_yaml ? setup->run_yaml : "", &yaml);

@@ -30,16 +30,14 @@ static void show_validating(ech_progress *p, const ech_validating *m)
 {
     const int64_t many = 100, lines = 10;
     ECH_FREED_TEXT text = {0};
-    char span[ECH_COUNT_BYTES];
     bool last = m->done == m->all, due = m->all >= many && m->done % (m->all / lines) == 0;
     p->valid_seconds = m->seconds / (double)m->done * (double)m->all;
     double rest = p->valid_seconds - m->seconds;
     if (last && m->step == p->steps) ech_terminal_line_erase(&p->line);
     if (last || (!p->line.columns && !due)) return;
     ech_progress_begin_line(p, m->step, &text);
-    ech_text_append(
-        &text, "validating: %" PRId64 " of %" PRId64 " batches | ETA %s", m->done, m->all,
-        ech_count_span(ech_progress_seconds_left(p, m->step, m->step + 1) + rest, span));
+    ech_text_append(&text, "validating: %" PRId64 " of %" PRId64 " batches | ETA %s", m->done,
+                    m->all, ECH_SPAN(ech_progress_seconds_left(p, m->step, m->step + 1) + rest));
     if (p->line.columns)
         ech_terminal_line_draw(&p->line, text.at, false);
     else
@@ -65,7 +63,7 @@ static void write_validation(ech_progress *p, const ech_note *note, ech_text *te
                                         {"accuracy/validation", m->accuracy},
                                         {"accuracy/validation_of_5", m->accuracy_of_5}};
     ech_text json = {0};
-    char count[ECH_COUNT_BYTES], key[ECH_UNIT_KEY_BYTES];
+    char key[ECH_UNIT_KEY_BYTES];
     ech_metrics_int(&json, "step", m->step);
     ech_metrics_real(&json, "valid_loss", m->loss);
     ech_metrics_int(&json, ech_progress_unit_key(p, "valid_", "", key), m->units);
@@ -84,8 +82,7 @@ static void write_validation(ech_progress *p, const ech_note *note, ech_text *te
     ech_progress_append_loss(m->loss, m->units == 0, "validation ", text);
     append_bits(m->bits_per_byte, text);
     if (p->row->accuracy) append_accuracy(m->accuracy, m->accuracy_of_5, text);
-    ech_text_append(text, " | %s %ss | %.1f s", ech_count_text(m->units, count), p->row->unit,
-                    m->seconds);
+    ech_text_append(text, " | %s %ss | %.1f s", ECH_DIGITS(m->units), p->row->unit, m->seconds);
     if (m->patience && m->waited)
         ech_text_append(text, " | no improvement: %" PRId64 " of %" PRId64, m->waited, m->patience);
 }
@@ -98,7 +95,7 @@ static void write_evaluation(ech_progress *p, const ech_note *note, ech_text *te
                                         {"accuracy/evaluation", m->accuracy},
                                         {"accuracy/evaluation_of_5", m->accuracy_of_5}};
     ech_text json = {0};
-    char count[ECH_COUNT_BYTES], key[ECH_UNIT_KEY_BYTES];
+    char key[ECH_UNIT_KEY_BYTES];
     ech_metrics_int(&json, "step", m->step);
     ech_metrics_text(&json, "evaluation", m->name);
     ech_metrics_real(&json, "evaluation_loss", m->removed ? (double)NAN : m->loss);
@@ -126,8 +123,7 @@ static void write_evaluation(ech_progress *p, const ech_note *note, ech_text *te
     ech_progress_append_loss(m->loss, m->units == 0, "evaluation ", text);
     append_bits(m->bits_per_byte, text);
     if (p->row->accuracy) append_accuracy(m->accuracy, m->accuracy_of_5, text);
-    ech_text_append(text, " | %s %ss | %.1f s", ech_count_text(m->units, count), p->row->unit,
-                    m->seconds);
+    ech_text_append(text, " | %s %ss | %.1f s", ECH_DIGITS(m->units), p->row->unit, m->seconds);
 }
 
 static void write_histogram(ech_progress *p, const ech_note *note)
@@ -169,7 +165,6 @@ static void write_sample(ech_progress *p, const ech_note *note, ech_text *text)
 static void write_checkpoint(ech_progress *p, const ech_checkpoint_metrics *m, ech_text *text)
 {
     ech_text json = {0};
-    char size[32];
     ech_metrics_int(&json, "step", m->step);
     ech_metrics_text(&json, "checkpoint", m->name);
     ech_metrics_int(&json, "bytes", m->bytes);
@@ -178,8 +173,7 @@ static void write_checkpoint(ech_progress *p, const ech_checkpoint_metrics *m, e
     ech_metrics_real(&json, "waited_seconds", m->waited_seconds);
     ech_progress_add_json(p, &json);
     ech_progress_begin_line(p, m->step, text);
-    ech_text_append(text, "saved %s | %s | %.1f s", m->name,
-                    ech_text_from_bytes(m->bytes, size, sizeof size), m->seconds);
+    ech_text_append(text, "saved %s | %s | %.1f s", m->name, ECH_BYTES(m->bytes), m->seconds);
     if (m->stall_seconds < m->seconds)
         ech_text_append(text, ", training stood still for %.2f s", m->stall_seconds);
     if (m->waited_seconds >= 0.01)

@@ -128,18 +128,16 @@ static int64_t whole_number(double value)
 
 static void format_step(const ech_progress *p, const ech_step_metrics *m, ech_text *out)
 {
-    char speed[ECH_COUNT_BYTES], flops[ECH_COUNT_BYTES], span[ECH_COUNT_BYTES];
     double left = ech_progress_seconds_left(p, m->step, m->step);
     /* The most important comes first: a narrow terminal truncates the end. */
     ech_progress_begin_line(p, m->step, out);
     ech_progress_append_loss(m->loss, isnan(m->loss) && !m->skipped, "", out);
-    ech_text_append(out, " | ETA %s", ech_count_span(left, span));
+    ech_text_append(out, " | ETA %s", ECH_SPAN(left));
     if (m->skipped) ech_text_append(out, " | %supdate skipped", m->overflow ? "overflow, " : "");
     if (m->next_scale != m->loss_scale) ech_text_append(out, " | loss scale %.0f", m->next_scale);
     ech_text_append(out, " | norm %.2f | lr %.1e | %s %s/s | %s", m->grad_norm, m->learning_rate,
-                    ech_count_text(whole_number(m->units_per_second), speed),
-                    p->row->texts ? "tok" : "samples",
-                    ech_count_scaled(m->flops_per_second, "FLOP/s", flops));
+                    ECH_DIGITS(whole_number(m->units_per_second)),
+                    p->row->texts ? "tok" : "samples", ECH_SCALED(m->flops_per_second, "FLOP/s"));
     if (isfinite(mfu(p, m)))
         ech_text_append(out,
                         p->load > 0 ? " (mfu %.0f%%, peak measured at load %.1f)" : " (mfu %.0f%%)",

@@ -22,9 +22,8 @@ static void print_withheld(const ech_verification *v, ech_text *out)
 
 static void print_main(const ech_verification *v, ech_text *out)
 {
-    char compared[ECH_COUNT_BYTES];
-    ech_text_append(out, "layout     %d rank%s (%s): %s\n", v->ranks, v->ranks > 1 ? "s" : "",
-                    v->comm, v->layout);
+    ech_text_append(out, "layout     %s (%s): %s\n", ECH_COUNT(v->ranks, "rank"), v->comm,
+                    v->layout);
     ech_text_append(out, "against    1 rank, %s, in %s\n",
                     v->merged > 1 ? "the micro-batches of all replicas as one, in order"
                     : v->replayed ? "the serial replay of its delayed updates"
@@ -47,7 +46,7 @@ static void print_main(const ech_verification *v, ech_text *out)
     if (v->validated) ech_text_append(out, "           validation %.1e\n", v->worst_validation);
     ech_text_append(out, "unit       %.1e  the change by a random last bit of each weight\n",
                     v->unit);
-    ech_text_append(out, "compared   %s elements\n", ech_count_text(v->compared, compared));
+    ech_text_append(out, "compared   %s elements\n", ECH_DIGITS(v->compared));
     if (v->worst_at[0]) ech_text_append(out, "worst      %.1e  at %s\n", v->worst, v->worst_at);
     print_withheld(v, out);
 }

@@ -70,7 +70,7 @@ static bool read_cache(int index, const char *name, char word[32])
 /* "L1 32 KiB, L2 1 MiB, L3 32 MiB": what holds data, as core 0 sees it. */
 static void name_caches(char *out, size_t size)
 {
-    char level[32], kind[32], bytes[32], text[32];
+    char level[32], kind[32], bytes[32];
     size_t n = 0;
     snprintf(out, size, "unknown");
     for (int i = 0; i < 8 && n < size; i++) {
@@ -79,7 +79,7 @@ static void name_caches(char *out, size_t size)
             continue;
         int64_t kib = strtoll(bytes, NULL, 10); /* "1024K" */
         n += (size_t)snprintf(out + n, size - n, "%sL%s %s", n ? ", " : "", level,
-                              ech_text_from_bytes(kib * 1024, text, sizeof text));
+                              ECH_BYTES(kib * 1024));
     }
 }
 
