@@ -374,13 +374,10 @@ static ech_status measure(const ech_design *run, ech_comm *alone, ech_group *wor
 ech_status ech_measure_blocks(const ech_design *design, ech_comm *comm, int64_t steps,
                               ech_profile **out)
 {
-    int n = ech_comm_size(comm);
     ech_group *world = NULL;
     ech_comm *alone;
-    ECH_FREED int *ranks = ech_calloc((size_t)n, sizeof *ranks);
-    for (int i = 0; i < n; i++) ranks[i] = i;
     ECH_TRY(ech_comm_open(ech_comm_find("local"), 1, design->config->parallel.deadline, &alone));
-    ech_status status = ech_group_create(comm, "world", ranks, n, &world);
+    ech_status status = ech_group_create_world(comm, "world", &world);
     if (status == ECH_OK) status = measure(design, alone, world, comm, steps, out);
     ech_group_destroy(world);
     ech_comm_close(alone);

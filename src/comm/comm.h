@@ -276,6 +276,8 @@ typedef struct ech_comm_count {
  * ECH_EINTERNAL. */
 ech_status ech_group_create(ech_comm *comm, const char *name, const int *ranks, int n,
                             ech_group **out);
+/* The same with all ranks. */
+ech_status ech_group_create_world(ech_comm *comm, const char *name, ech_group **out);
 /* Opens another channel of the group of `group`, on a lane that this rank has not opened before. */
 ech_group *ech_group_open(const ech_group *group, int lane);
 /* Destroys a channel. The channels of a group may be destroyed in any order; the group ends with

@@ -117,6 +117,13 @@ ech_status ech_group_create(ech_comm *comm, const char *name, const int *ranks, 
     return st;
 }
 
+ech_status ech_group_create_world(ech_comm *comm, const char *name, ech_group **out)
+{
+    ECH_FREED int *ranks = ech_calloc((size_t)comm->size, sizeof *ranks);
+    for (int r = 0; r < comm->size; r++) ranks[r] = r;
+    return ech_group_create(comm, name, ranks, comm->size, out);
+}
+
 ech_group *ech_group_open(const ech_group *group, int lane)
 {
     pthread_mutex_lock(&group->comm->lock);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "app/fixture.h"
-#include "app/setup/check_ranks.h"
+#include "app/setup/parts.h"
 #include "app/train/train.h"
 #include "app/verify/verify.h"
 #include "base/log.h"

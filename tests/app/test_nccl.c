@@ -8,7 +8,7 @@
 
 #include "app/grid_run.h"
 #include "app/resumed.h"
-#include "app/setup/communicators.h"
+#include "app/setup/parts.h"
 #include "comm/nccl_opened.h"
 #include "unit.h"
 

@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "app/fixture.h"
-#include "app/plan/page.h"
+#include "app/plan/json.h"
 #include "app/plan/planning.h"
 #include "unit.h"
 

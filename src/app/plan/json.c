@@ -3,8 +3,7 @@
  * The JSON of `echelon plan`.
  */
 #include "app/plan/json.h"
-#include "app/plan/page.h"
-#include "app/setup/communicators.h"
+#include "app/setup/parts.h"
 #include "schedule/calendar.h"
 #include "schedule/peaks.h"
 #include "schedule/print.h"
@@ -429,7 +428,8 @@ json_t *ech_plan_report_tree(const ech_plan_report *report, bool steps)
     return all;
 }
 
-ech_status ech_plan_print_tree(json_t *tree, ech_text *out)
+/* Appends and releases it. Errors: it is NULL, or a text in it is not UTF-8. */
+static ech_status print_tree(json_t *tree, ech_text *out)
 {
     json_auto_t *all = tree;
     ECH_FREED char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
@@ -440,13 +440,13 @@ ech_status ech_plan_print_tree(json_t *tree, ech_text *out)
 
 ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
 {
-    return ech_plan_print_tree(ech_plan_report_tree(report, report->options.steps), out);
+    return print_tree(ech_plan_report_tree(report, report->options.steps), out);
 }
 
 ech_status ech_plan_report_html(const ech_plan_report *report, ech_text *out)
 {
     ECH_FREED_TEXT json = {0};
-    ECH_TRY(ech_plan_print_tree(ech_plan_report_tree(report, true), &json));
+    ECH_TRY(print_tree(ech_plan_report_tree(report, true), &json));
     ech_plan_page(json.at, out);
     return ECH_OK;
 }

@@ -3,7 +3,7 @@
  * The page of a plan. The data is JSON in a script element of another type, which browsers do not
  * run; page.js reads it.
  */
-#include "app/plan/page.h"
+#include "app/plan/json.h"
 
 #include <string.h>
 

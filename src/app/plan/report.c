@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#include "app/setup/check_ranks.h"
+#include "app/setup/parts.h"
 #include "base/log.h"
 #include "check/check.h"
 

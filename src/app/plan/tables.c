@@ -10,7 +10,7 @@
 
 #include "app/count.h"
 #include "app/plan/report.h"
-#include "app/setup/communicators.h"
+#include "app/setup/parts.h"
 #include "schedule/peaks.h"
 #include "schedule/states.h"
 #include "schedule/traffic.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "app/count.h"
-#include "app/plan/page.h"
+#include "app/plan/json.h"
 #include "app/search/search.h"
 #include "base/text.h"
 #include "base/visible.h"
@@ -216,6 +216,24 @@ static json_t *candidate_json(const ech_search *search, const ech_candidate *c, 
     }
     if (c->why) json_object_set_new(out, "why", json_string(c->why));
     return out;
+}
+
+ech_status ech_search_add_plan(ech_search *search, const ech_planning_options *options)
+{
+    ECH_CLEANUP(ech_config_destroy_at)
+    ech_config *config = ech_search_config(search, &search->candidate.at[0]);
+    ech_run run = *search->run;
+    ech_planning_options its = *options;
+    ech_planning planning;
+    run.config = config;
+    its.report = (ech_plan_options){.tokens = options->report.tokens};
+    ech_status status = ech_planning_create(&run, &its, &planning);
+    if (status == ECH_OK) {
+        json_decref(search->plan);
+        search->plan = ech_plan_report_tree(&planning.report, true);
+    }
+    ech_planning_destroy(&planning);
+    return status;
 }
 
 ech_status ech_search_json(const ech_search *search, ech_text *out)

@@ -46,10 +46,8 @@ static ech_status exchange(ech_group *group, const char *mine, int *pair)
 ech_status ech_cards_check(const ech_config *config, ech_comm *comm, const char *mine)
 {
     ECH_CLEANUP(ech_group_destroy_at) ech_group *group = NULL;
-    int n = ech_comm_size(comm), pair[2] = {-1, -1};
-    ECH_FREED int *ranks = ech_calloc((size_t)n, sizeof *ranks);
-    for (int r = 0; r < n; r++) ranks[r] = r;
-    ECH_TRY(ech_group_create(comm, "the ranks' GPUs", ranks, n, &group));
+    int pair[2] = {-1, -1};
+    ECH_TRY(ech_group_create_world(comm, "the ranks' GPUs", &group));
     ECH_TRY(exchange(group, mine, pair));
     if (pair[0] < 0) return ECH_OK;
     bool is_mine = ech_comm_rank(comm) == pair[0] || ech_comm_rank(comm) == pair[1];

@@ -2,7 +2,7 @@
  *
  * All ranks' lists against each other. One rank of each class stands for the others.
  */
-#include "app/setup/check_ranks.h"
+#include "app/setup/parts.h"
 
 #include <stdlib.h>
 

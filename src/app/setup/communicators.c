@@ -2,7 +2,7 @@
  *
  * Counts communicators in the lists of a plan, as exec/queue.c and groups join them.
  */
-#include "app/setup/communicators.h"
+#include "app/setup/parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * Each call of a rank's lists, once, before messages are on their way.
  */
-#include "app/setup/practice.h"
+#include "app/setup/parts.h"
 
 /* Lists whose steps compute while messages are on their way; in this order, since the first sets
  * weights. */

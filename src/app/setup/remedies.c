@@ -2,7 +2,7 @@
  *
  * Tries settings on copies of the configuration, each with a design of its own.
  */
-#include "app/setup/remedies.h"
+#include "app/setup/parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * The log of serves that a run repeats.
  */
-#include "app/setup/serves.h"
+#include "app/setup/parts.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,9 +6,7 @@
 #include <string.h>
 
 #include "app/setup/cards.h"
-#include "app/setup/communicators.h"
-#include "app/setup/practice.h"
-#include "app/setup/remedies.h"
+#include "app/setup/parts.h"
 #include "base/log.h"
 #include "check/check.h"
 #include "config/rules.h"

@@ -11,7 +11,7 @@
 
 #include "app/count.h"
 #include "app/setup/cards.h"
-#include "app/setup/serves.h"
+#include "app/setup/parts.h"
 #include "base/divisor.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -80,22 +80,20 @@ static ech_status resolve_loss_scale(ech_config *config)
 
 static ech_status check_directories(const ech_config *config)
 {
+    const struct {
+        const char *path, *key, *hint;
+    } paths[] = {{config->log.directory, "log.directory", "name a folder, for example runs/first"},
+                 {config->checkpoint.directory, "checkpoint.directory",
+                  "remove this key to use log.directory/checkpoints"},
+                 {config->memory.offload_directory, "memory.offload_directory",
+                  "remove this key to use log.directory/offload"},
+                 {config->checkpoint.resume, "checkpoint.resume",
+                  "set auto, never, or the path of a checkpoint"}};
     ech_status status = ECH_OK;
-    if (!config->log.directory[0])
-        ECH_ALSO(&status, ech_config_complain(config, "log.directory",
-                                              "empty; name a folder, for example runs/first"));
-    if (!config->checkpoint.directory[0])
-        ECH_ALSO(&status, ech_config_complain(config, "checkpoint.directory",
-                                              "empty; remove this key to use "
-                                              "log.directory/checkpoints"));
-    if (!config->memory.offload_directory[0])
-        ECH_ALSO(&status, ech_config_complain(config, "memory.offload_directory",
-                                              "empty; remove this key to use "
-                                              "log.directory/offload"));
-    if (!config->checkpoint.resume[0])
-        ECH_ALSO(&status, ech_config_complain(config, "checkpoint.resume",
-                                              "empty; set auto, never, or the path of a "
-                                              "checkpoint"));
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (!paths[i].path[0])
+            ECH_ALSO(&status,
+                     ech_config_complain(config, paths[i].key, "empty; %s", paths[i].hint));
     return status;
 }
 

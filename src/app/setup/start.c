@@ -203,14 +203,6 @@ static ech_status check_machines(ech_group *world, const ech_prepared *p)
     return said;
 }
 
-static ech_status join_all(ech_comm *comm, ech_group **out)
-{
-    int size = ech_comm_size(comm);
-    ECH_FREED int *members = ech_calloc((size_t)size, sizeof *members);
-    for (int i = 0; i < size; i++) members[i] = i;
-    return ech_group_create(comm, "start", members, size, out);
-}
-
 /* Ranks that a user's launcher started have no parent that has checked the run. Each checks it for
  * itself, since files may be missing on one machine only. */
 static ech_status launched_main(ech_comm *comm, void *context)
@@ -218,7 +210,7 @@ static ech_status launched_main(ech_comm *comm, void *context)
     const ech_start *start = context;
     ECH_CLEANUP(ech_start_release) ech_prepared p = {0};
     ECH_CLEANUP(ech_group_destroy_at) ech_group *world = NULL;
-    ECH_TRY(join_all(comm, &world));
+    ECH_TRY(ech_group_create_world(comm, "start", &world));
     bool quiet = ech_log_set_quiet(true);
     ech_status ready = ech_start_prepare(start, ech_comm_size(comm), ech_comm_local_size(comm), &p);
     ech_log_set_quiet(quiet);

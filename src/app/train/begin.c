@@ -12,7 +12,7 @@
 #include "app/metrics.h"
 #include "app/plan/report.h"
 #include "app/setup/cards.h"
-#include "app/setup/check_ranks.h"
+#include "app/setup/parts.h"
 #include "app/setup/initial.h"
 #include "app/setup/plugins.h"
 #include "app/train/trainer.h"

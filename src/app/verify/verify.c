@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "app/plan/report.h"
-#include "app/setup/check_ranks.h"
+#include "app/setup/parts.h"
 #include "app/setup/plugins.h"
 #include "app/verify/verifier.h"
 #include "schedule/calendar.h"

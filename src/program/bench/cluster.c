@@ -412,17 +412,14 @@ static ech_status measure(measured *m, ech_comm *comm, ech_group *world)
 
 ech_status ech_bench_run_cluster(ech_comm *comm, const ech_bench_options *options)
 {
-    int N = ech_comm_size(comm);
-    ECH_FREED int *ranks = ech_calloc((size_t)N, sizeof *ranks);
     ECH_CLEANUP(ech_group_destroy_at) ech_group *world = NULL;
-    for (int r = 0; r < N; r++) ranks[r] = r;
-    ECH_TRY(ech_group_create(comm, "bench", ranks, N, &world));
+    ECH_TRY(ech_group_create_world(comm, "bench", &world));
     ech_bench_options own = *options;
     int cores = ech_device_find("cpu")->cores() / ech_comm_local_size(comm);
     if (!own.threads) own.threads = cores > 1 ? cores : 1;
     measured m = {.bench = {.options = &own,
                             .device = ech_device_find(options->device),
-                            .ranks = N,
+                            .ranks = ech_comm_size(comm),
                             .each = options->seconds / 2 / PASSES / ech_bench_cluster_count,
                             .together = world},
                   .cluster = {.step_factor = 1}};

@@ -153,13 +153,11 @@ ech_status ech_bench_measure_collectives_rank(ech_bench *bench, ech_comm *comm)
     int64_t most = sizes[ECH_BENCH_SIZES - 1].bytes / (int64_t)sizeof(float);
     size_t scratch =
         ech_collective_scratch(ECH_COLLECTIVE_ALL_REDUCE, ECH_F32, most, (ech_lineup){.size = N});
-    ECH_FREED int *ranks = ech_calloc((size_t)N, sizeof *ranks);
     ECH_FREED void *x = ech_calloc((size_t)most, sizeof(float));
     ECH_FREED void *out = ech_calloc((size_t)most, sizeof(float));
     ECH_FREED void *more = ech_calloc(scratch + 1, 1);
     ECH_CLEANUP(ech_group_destroy_at) ech_group *group = NULL;
-    for (int r = 0; r < N; r++) ranks[r] = r;
-    ECH_TRY(ech_group_create(comm, "bench", ranks, N, &group));
+    ECH_TRY(ech_group_create_world(comm, "bench", &group));
     side s = {.group = group, .x = x, .out = out, .scratch = more};
     return time_rows(bench, &s, ech_comm_find(ech_comm_name(comm)));
 }
