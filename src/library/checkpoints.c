@@ -86,12 +86,10 @@ echelon_status echelon_checkpoints_at(const echelon_checkpoints *checkpoints, in
 {
     ech_library_enter();
     ECH_USE(checkpoints, CHECKPOINTS);
-    ECH_NEED(out);
-    if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
+    ECH_NEED_STRUCT(out);
     if (index < 0 || index >= echelon_checkpoints_count(checkpoints))
-        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                                           "there is no checkpoint %d; there are %d", index,
-                                           echelon_checkpoints_count(checkpoints));
+        ECH_REFUSE("there is no checkpoint %d; there are %d", index,
+                   echelon_checkpoints_count(checkpoints));
     ech_library_give(out, out->size, &checkpoints->row[index].is, sizeof(echelon_checkpoint));
     return ECHELON_OK;
 }

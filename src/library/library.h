@@ -7,7 +7,7 @@
 
 #include <echelon.h>
 
-#include "app/advice/advice.h"
+#include "app/plan/planning.h"
 #include "app/setup/run.h"
 #include "app/train/trainer.h"
 #include "base/text.h"
@@ -59,14 +59,31 @@ void ech_library_enter(void);
 /* The run's file, text and keys, without ranks; borrowed from the run, with a list that the caller
  * frees. */
 ech_run_arguments ech_library_arguments(const echelon_run *run);
-/* What the caller's options ask of a plan beside the plan. */
-ech_advice_options ech_library_advice(const echelon_plan_options *options);
+/* Opens the run for plans on so many ranks. *out borrows *arguments, which need not be freed; the
+ * run may be closed before them. */
+ech_status ech_library_open_plans(const echelon_run *run, int ranks, ech_run_arguments *arguments,
+                                  ech_run *out);
+/* The caller's options of a plan or a search. */
+ech_planning_options ech_library_planning(const echelon_plan_options *options);
+/* Returns the error of a call within the library. */
+#define ECH_PASS(call)                                                                             \
+    do {                                                                                           \
+        ech_status passed = (call);                                                                \
+        if (passed != ECH_OK) return (echelon_status)passed;                                       \
+    } while (0)
+/* Refuses what the caller asks for: logs the message, and returns ECHELON_EUSAGE. */
+#define ECH_REFUSE(...)                                                                            \
+    return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, __VA_ARGS__)
 /* Refuses a NULL in place of an argument that a call needs. */
 ech_status ech_library_refuse_null(const char *argument, const char *function);
 #define ECH_NEED(argument)                                                                         \
     if (!(argument)) return (echelon_status)ech_library_refuse_null(#argument, __func__)
 /* Checks that a caller has set its struct's size. */
 ech_status ech_library_check_size(size_t size);
+/* The same for a struct that a call fills. */
+#define ECH_NEED_STRUCT(out)                                                                       \
+    ECH_NEED(out);                                                                                 \
+    ECH_PASS(ech_library_check_size((out)->size))
 /* Copies to a caller's struct as many bytes as both know: its first field is its size. */
 void ech_library_give(void *to, size_t size, const void *from, size_t known);
 /* The caller's options, completed with zeros; NULL: only zeros. Error: their size is not set. */

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "app/plan/figure.h"
-#include "app/plan/planning.h"
 #include "library/library.h"
 #include "schedule/peaks.h"
 
@@ -16,33 +15,39 @@ struct echelon_plan {
     ech_text text, json, svg, html, goodput, figure;
 };
 
-ech_advice_options ech_library_advice(const echelon_plan_options *o)
+ech_planning_options ech_library_planning(const echelon_plan_options *o)
 {
-    return (ech_advice_options){.emit_for = o->emit_for,
-                                .mtbf_hours = o->mtbf_hours,
-                                .restart_seconds = o->restart_seconds,
-                                .repair_hours = o->repair_hours,
-                                .spares = o->spares};
+    return (ech_planning_options){.per_machine = o->per_machine,
+                                  .cluster = o->cluster,
+                                  .report = {.steps = o->steps,
+                                             .simulate = o->simulate,
+                                             .tokens = o->tokens,
+                                             .advice = {.emit_for = o->emit_for,
+                                                        .mtbf_hours = o->mtbf_hours,
+                                                        .restart_seconds = o->restart_seconds,
+                                                        .repair_hours = o->repair_hours,
+                                                        .spares = o->spares},
+                                             .progress = o->progress,
+                                             .context = o->context}};
+}
+
+ech_status ech_library_open_plans(const echelon_run *run, int ranks, ech_run_arguments *arguments,
+                                  ech_run *out)
+{
+    *arguments = ech_library_arguments(run);
+    arguments->plans = true;
+    arguments->ranks = ranks;
+    ech_status status = ech_run_open(arguments, out);
+    free(arguments->assignment.at);
+    arguments->file = NULL;
+    arguments->model = NULL;
+    return status;
 }
 
 static ech_status create(const echelon_run *run, const echelon_plan_options *o, echelon_plan *plan)
 {
-    ech_planning_options options = {.per_machine = o->per_machine,
-                                    .cluster = o->cluster,
-                                    .report = {.steps = o->steps,
-                                               .simulate = o->simulate,
-                                               .tokens = o->tokens,
-                                               .advice = ech_library_advice(o),
-                                               .progress = o->progress,
-                                               .context = o->context}};
-    plan->arguments = ech_library_arguments(run);
-    plan->arguments.plans = true;
-    plan->arguments.ranks = o->ranks;
-    ech_status status = ech_run_open(&plan->arguments, &plan->run);
-    free(plan->arguments.assignment.at);
-    plan->arguments.file = NULL; /* the run may be closed before the plan */
-    plan->arguments.model = NULL;
-    ECH_TRY(status);
+    const ech_planning_options options = ech_library_planning(o);
+    ECH_TRY(ech_library_open_plans(run, o->ranks, &plan->arguments, &plan->run));
     return ech_planning_create(&plan->run, &options, &plan->planning);
 }
 

@@ -134,8 +134,7 @@ echelon_status echelon_run_open(const char *path, echelon_run **out)
     ECH_NEED(path);
     ECH_NEED(out);
     if (ech_file_exists(path)) return make(path, NULL, NULL, out);
-    return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "%s: cannot open: %s", path,
-                                       ech_system_error(ENOENT));
+    ECH_REFUSE("%s: cannot open: %s", path, ech_system_error(ENOENT));
 }
 
 echelon_status echelon_run_open_text(const char *text, const char *name, echelon_run **out)
@@ -207,9 +206,7 @@ echelon_status echelon_run_add_word(echelon_run *run, const char *word)
     ECH_USE(run, RUN);
     ECH_NEED(word);
     const char *value = strchr(word, '=');
-    if (!value)
-        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                                           "%s: keys are set with section.key=value", word);
+    if (!value) ECH_REFUSE("%s: keys are set with section.key=value", word);
     ECH_PUSH(run->words, ech_strdup(word));
     return ECHELON_OK;
 }
@@ -290,12 +287,9 @@ echelon_status echelon_key_at(int index, echelon_key *out)
     ech_library_enter();
     pthread_once(&once, make_defaults);
     if (defaults_status != ECH_OK) return (echelon_status)defaults_status;
-    ECH_NEED(out);
-    if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
+    ECH_NEED_STRUCT(out);
     if (!ech_config_about_key(index, &is))
-        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                                           "there is no key %d: the table of keys ends before it",
-                                           index);
+        ECH_REFUSE("there is no key %d: the table of keys ends before it", index);
     ECH_FREED_TEXT path = {0};
     ech_text_append(&path, "%s.%s", is.section, is.name);
     echelon_key key = {.section = is.section,

@@ -17,20 +17,9 @@ struct echelon_search {
 static ech_status create(const echelon_run *run, const echelon_plan_options *o,
                          echelon_search *search)
 {
-    ech_planning_options options = {.per_machine = o->per_machine,
-                                    .cluster = o->cluster,
-                                    .report = {.tokens = o->tokens,
-                                               .advice = ech_library_advice(o),
-                                               .progress = o->progress,
-                                               .context = o->context}};
-    search->arguments = ech_library_arguments(run);
-    search->arguments.plans = true;
-    search->arguments.ranks = o->ranks;
-    ech_status status = ech_run_open(&search->arguments, &search->run);
-    free(search->arguments.assignment.at);
-    search->arguments.file = NULL; /* the run may be closed before the search */
-    search->arguments.model = NULL;
-    ECH_TRY(status);
+    ech_planning_options options = ech_library_planning(o);
+    options.report.steps = options.report.simulate = false;
+    ECH_TRY(ech_library_open_plans(run, o->ranks, &search->arguments, &search->run));
     if (o->progress) o->progress("searching", o->context);
     ECH_TRY(ech_search_run(&search->run, &options, NULL, &search->search));
     ECH_TRY(ech_search_advise(&search->search, &options));

@@ -26,10 +26,8 @@ echelon_status echelon_tensor_at(echelon_training *training, int index, echelon_
     ech_exec_whole of;
     ech_library_enter();
     ECH_USE(training, TRAINING);
-    ECH_NEED(out);
-    if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
-    ech_status status = find(training, index, &of);
-    if (status != ECH_OK) return (echelon_status)status;
+    ECH_NEED_STRUCT(out);
+    ECH_PASS(find(training, index, &of));
     echelon_tensor tensor = {.name = of.name,
                              .state = of.state ? of.state : "",
                              .dtype = ech_dtype_name(of.dtype),

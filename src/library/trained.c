@@ -20,12 +20,10 @@ echelon_status echelon_evaluate(const char *path, const char *data,
     ECH_NEED(path);
     ECH_NEED(data);
     ECH_TAKE(o, options);
-    ECH_NEED(out);
-    if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
+    ECH_NEED_STRUCT(out);
     if (o.samples < 0 || o.batch < 0)
-        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                                           "%lld samples, batch %lld: must be 0 or more",
-                                           (long long)o.samples, (long long)o.batch);
+        ECH_REFUSE("%lld samples, batch %lld: must be 0 or more", (long long)o.samples,
+                   (long long)o.batch);
     const ech_eval_options wanted = {.data = data,
                                      .split = o.split,
                                      .tokenizer = o.tokenizer,
@@ -37,8 +35,7 @@ echelon_status echelon_evaluate(const char *path, const char *data,
                                      .context = o.context,
                                      .plugins = o.plugins,
                                      .parallel = o.parallel};
-    ech_status status = ech_evaluate(path, &wanted, &result);
-    if (status != ECH_OK) return (echelon_status)status;
+    ECH_PASS(ech_evaluate(path, &wanted, &result));
     echelon_evaluation given = {.loss = result.loss,
                                 .bits_per_byte = result.bits_per_byte,
                                 .targets = result.targets,
@@ -158,10 +155,8 @@ echelon_status echelon_sample(const char *path, const char *prompt,
     ECH_NEED(take_token);
     if (options) ech_library_give(&o, sizeof o, options, options->size);
     if (o.tokens < 0 || o.begin_of_text < ECHELON_AUTO || o.begin_of_text > 1)
-        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                                           "%lld tokens, begin_of_text %d: must be 0 or more, and "
-                                           "0, 1 or ECHELON_AUTO",
-                                           (long long)o.tokens, o.begin_of_text);
+        ECH_REFUSE("%lld tokens, begin_of_text %d: must be 0 or more, and 0, 1 or ECHELON_AUTO",
+                   (long long)o.tokens, o.begin_of_text);
     if (!o.ids) ECH_NEED(prompt);
     const ech_generation_options wanted = {.ids = o.ids,
                                            .tokenizer = o.tokenizer,

@@ -66,11 +66,6 @@ static void note_error(echelon_training *training, ech_status status)
     snprintf(training->error, sizeof training->error, "%s", ech_last_error());
 }
 
-static bool is_done(const ech_trainer *t)
-{
-    return ech_trainer_is_done(t);
-}
-
 /* Waits for the next request. The mutex is locked. */
 static request await(echelon_training *training, int64_t *turn)
 {
@@ -86,7 +81,7 @@ static ech_status pause_ranks(ech_trainer *t, void *context, bool *ends)
 {
     echelon_training *training = context;
     request next = NONE;
-    if (t->step < training->until && !is_done(t)) return ECH_OK;
+    if (t->step < training->until && !ech_trainer_is_done(t)) return ECH_OK;
     pthread_mutex_lock(&training->mutex);
     if (!training->first) training->first = t;
     bool is_first = training->first == t;
@@ -96,7 +91,7 @@ static ech_status pause_ranks(ech_trainer *t, void *context, bool *ends)
             training->steps = t->step;
             training->last_step = t->config->training.steps;
             training->stopped |= t->stopped;
-            training->done = is_done(t) || training->stopped;
+            training->done = ech_trainer_is_done(t) || training->stopped;
         }
         next = await(training, &turn);
         if (next != CALL) continue;
@@ -300,10 +295,11 @@ static void fill(const echelon_training *training, echelon_metrics *out)
     ech_library_give(out, out->size, &m, sizeof m);
 }
 
-/* Makes up to so many steps; 0: all. */
+/* Makes up to so many steps for the library's `function`; 0: all. */
 static ech_status run_steps(echelon_training *training, int64_t steps, echelon_metrics *metrics,
-                            bool needs_one)
+                            bool needs_one, const char *function)
 {
+    ECH_TRY(check_not_in_hook(training, function));
     if (!training->evaluates) ECH_TRY(ech_training_check(training));
     if (metrics) ECH_TRY(ech_library_check_size(metrics->size));
     if (steps < 0) ECH_FAIL(ECH_EUSAGE, "%lld steps: must be 0 or more", (long long)steps);
@@ -324,9 +320,7 @@ echelon_status echelon_train_step(echelon_training *training, echelon_metrics *m
 {
     ech_library_enter();
     ECH_USE(training, TRAINING);
-    ech_status status = check_not_in_hook(training, __func__);
-    if (status == ECH_OK) status = run_steps(training, 1, metrics, true);
-    return (echelon_status)status;
+    return (echelon_status)run_steps(training, 1, metrics, true, __func__);
 }
 
 echelon_status echelon_train_run(echelon_training *training, int64_t steps,
@@ -334,9 +328,7 @@ echelon_status echelon_train_run(echelon_training *training, int64_t steps,
 {
     ech_library_enter();
     ECH_USE(training, TRAINING);
-    ech_status status = check_not_in_hook(training, __func__);
-    if (status == ECH_OK) status = run_steps(training, steps, metrics, false);
-    return (echelon_status)status;
+    return (echelon_status)run_steps(training, steps, metrics, false, __func__);
 }
 
 bool echelon_train_is_stopped(echelon_training *training)
@@ -460,13 +452,11 @@ echelon_status echelon_train_save(echelon_training *training)
 {
     ech_library_enter();
     ECH_USE(training, TRAINING);
-    ech_status alive = ech_training_check(training);
-    if (alive != ECH_OK) return (echelon_status)alive;
+    ECH_PASS(ech_training_check(training));
     if (!ech_trainer_may_save(training->first))
-        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                                           "step %lld: local replicas differ until they are "
-                                           "averaged; save after a multiple of parallel.sync_every",
-                                           (long long)training->steps);
+        ECH_REFUSE("step %lld: local replicas differ until they are averaged; save after a "
+                   "multiple of parallel.sync_every",
+                   (long long)training->steps);
     return (echelon_status)ask(training, CALL, save, NULL);
 }
 
@@ -484,12 +474,10 @@ echelon_status echelon_train_validate(echelon_training *training, double *loss)
     ech_library_enter();
     ECH_USE(training, TRAINING);
     ECH_NEED(loss);
-    ech_status alive = ech_training_check(training);
-    if (alive != ECH_OK) return (echelon_status)alive;
+    ECH_PASS(ech_training_check(training));
     if (!training->first->valid)
-        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                                           "this run has no validation data; set data.valid or "
-                                           "data.split, and training.validate_every");
+        ECH_REFUSE("this run has no validation data; set data.valid or data.split, and "
+                   "training.validate_every");
     return (echelon_status)ask(training, CALL, validate, loss);
 }
 
@@ -522,14 +510,10 @@ echelon_status echelon_train_set(echelon_training *training, const char *key, do
     ECH_NEED(key);
     while (of.row < SETTABLE && strcmp(key, settable[of.row].key) != 0) of.row++;
     if (of.row == SETTABLE)
-        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                                           "%s cannot change during training; only "
-                                           "optimizer.learning_rate and optimizer.clip_norm can",
-                                           key);
-    if (!(value >= 0 && value <= 1e9))
-        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                                           "%s = %g: not between 0 and 1e9", key, value);
-    ech_status alive = ech_training_check(training);
-    if (alive != ECH_OK) return (echelon_status)alive;
+        ECH_REFUSE("%s cannot change during training; only optimizer.learning_rate and "
+                   "optimizer.clip_norm can",
+                   key);
+    if (!(value >= 0 && value <= 1e9)) ECH_REFUSE("%s = %g: not between 0 and 1e9", key, value);
+    ECH_PASS(ech_training_check(training));
     return (echelon_status)ask(training, CALL, set_key, &of);
 }

@@ -80,9 +80,7 @@ echelon_status echelon_verify(echelon_run *run, const echelon_verify_options *op
     ECH_NEED(out);
     ECH_TAKE(o, options);
     if (o.steps < 0 || !(o.tolerance >= 0))
-        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                                           "%lld steps, tolerance %g: must be 0 or more",
-                                           (long long)o.steps, o.tolerance);
+        ECH_REFUSE("%lld steps, tolerance %g: must be 0 or more", (long long)o.steps, o.tolerance);
     echelon_verification *v = ech_handle_create(sizeof *v, ECH_HANDLE_VERIFICATION);
     v->both =
         (ech_verifications){.main = {.steps = o.steps ? o.steps : STEPS,
@@ -118,12 +116,9 @@ echelon_status echelon_verification_at(const echelon_verification *verification,
 {
     ech_library_enter();
     ECH_USE(verification, VERIFICATION);
-    ECH_NEED(out);
-    if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
+    ECH_NEED_STRUCT(out);
     if (index < 0 || index >= verification->count)
-        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                                           "there is no comparison %d; there are %d", index,
-                                           verification->count);
+        ECH_REFUSE("there is no comparison %d; there are %d", index, verification->count);
     const ech_verification *main = &verification->both.main,
                            *v = index ? &verification->both.own : main;
     echelon_comparison c = {.precision = v->precision,
