@@ -85,12 +85,12 @@ void ech_emit_refuse(ech_emitted *out, const char *key, const char *why)
                                           out->system->name, why);
 }
 
-int ech_emit_layers(const ech_design *design, bool merged, int most, int *layers)
+int ech_emit_layers(const ech_design *design, bool merged, int layers[ECH_EMIT_STAGES])
 {
     const ech_layout *layout = design->layout;
     int n = ech_layout_virtual_stages(layout), blocks = (int)design->model->block.n;
-    if (n > most || blocks != (int)design->config->model.num_hidden_layers + 2) return 0;
-    memset(layers, 0, (size_t)most * sizeof *layers);
+    if (n > ECH_EMIT_STAGES || blocks != (int)design->config->model.num_hidden_layers + 2) return 0;
+    memset(layers, 0, ECH_EMIT_STAGES * sizeof *layers);
     for (int s = 0; s < n; s++) {
         int first = layout->first_block[s], end = layout->first_block[s + 1];
         int count = end - first - (first == 0) - (end == blocks);

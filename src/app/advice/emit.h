@@ -79,10 +79,11 @@ void ech_emit_miss(ech_emitted *out, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Makes ech_emit fail: the system does not have a degree of the layout. why: what works. */
 void ech_emit_refuse(ech_emitted *out, const char *key, const char *why);
+enum { ECH_EMIT_STAGES = 4096 }; /* at most */
 /* Layers of each virtual stage, in the order of the model; where `merged`, of each stage. Returns
  * their number; 0: blocks other than layers are between the first and the last block, or there are
- * more than `most`. */
-int ech_emit_layers(const ech_design *design, bool merged, int most, int *layers);
+ * more than ECH_EMIT_STAGES. */
+int ech_emit_layers(const ech_design *design, bool merged, int layers[ECH_EMIT_STAGES]);
 /* The design has more than one of these ranks. */
 bool ech_emit_has_stages(const ech_design *design);
 bool ech_emit_has_context(const ech_design *design);

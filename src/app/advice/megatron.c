@@ -9,8 +9,6 @@
 
 #include "app/advice/emit.h"
 
-enum { MOST_STAGES = 4096 };
-
 static bool has_fewer_kv_heads(const ech_design *design)
 {
     return design->config->model.num_key_value_heads < design->config->model.num_attention_heads;
@@ -41,8 +39,8 @@ static bool is_fixed_schedule(const ech_design *design)
  * may place chunks otherwise; then each stage gets as many layers as here. */
 static void emit_stages(ech_emitted *out, const ech_emit_row *row)
 {
-    int layers[MOST_STAGES];
-    int n = ech_emit_layers(out->design, !is_fixed_schedule(out->design), MOST_STAGES, layers);
+    int layers[ECH_EMIT_STAGES];
+    int n = ech_emit_layers(out->design, !is_fixed_schedule(out->design), layers);
     ECH_FREED_TEXT text = {0};
     if (n == 0) {
         ech_emit_miss(out, "parallel.partition", "the model has blocks that are not layers");

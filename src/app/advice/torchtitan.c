@@ -6,8 +6,6 @@
  */
 #include "app/advice/emit.h"
 
-enum { MOST_STAGES = 4096 };
-
 static void emit_data(ech_emitted *out, const ech_emit_row *row)
 {
     const ech_config *config = out->design->config;
@@ -60,9 +58,9 @@ static bool find_split(const int *layers, int n, int all, int *a, int *b)
 
 static void emit_stages(ech_emitted *out, const ech_emit_row *row)
 {
-    int layers[MOST_STAGES], a, b, v = out->design->layout->chunks;
+    int layers[ECH_EMIT_STAGES], a, b, v = out->design->layout->chunks;
     int all = (int)out->design->config->model.num_hidden_layers;
-    int n = ech_emit_layers(out->design, false, MOST_STAGES, layers);
+    int n = ech_emit_layers(out->design, false, layers);
     if (n == 0 || !find_split(layers, n, all, &a, &b)) {
         ech_emit_miss(out, row->key, "torchtitan cuts layers by another rule; stages differ");
         return;

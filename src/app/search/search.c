@@ -145,17 +145,28 @@ static void sort_candidates(state *s)
 
 /* ---- estimates from planned candidates of the same family ---- */
 
-/* Candidates of a family differ in ZeRO, recomputation and offload alone: their steps exceed their
- * bounds by about the same factor. */
-static bool is_family(const ech_candidate *a, const ech_candidate *b)
+/* The keys before this one are the same in a family. Its candidates differ in ZeRO, recomputation
+ * and offload alone: their steps exceed their bounds by about the same factor. */
+enum { FAMILY = ECH_SEARCH_zero };
+
+/* True if both have the same values of the first n keys. */
+static bool are_alike(const ech_candidate *a, const ech_candidate *b, size_t n)
 {
-    return memcmp(a->value, b->value, ECH_SEARCH_zero * sizeof *a->value) == 0;
+    return memcmp(a->value, b->value, n * sizeof *a->value) == 0;
+}
+
+/* True if one of at[n] has the candidate's values of the first `same` keys. */
+static bool has_alike(ech_candidate *const *at, int n, const ech_candidate *c, size_t same)
+{
+    for (int i = 0; i < n; i++)
+        if (are_alike(at[i], c, same)) return true;
+    return false;
 }
 
 static const related *find_family(const state *s, const ech_candidate *c)
 {
     for (size_t i = 0; i < s->family.n; i++)
-        if (is_family(&s->family.at[i].first, c)) return &s->family.at[i];
+        if (are_alike(&s->family.at[i].first, c, FAMILY)) return &s->family.at[i];
     return NULL;
 }
 
@@ -204,13 +215,6 @@ static bool is_bounded(state *s, ech_candidate *c, double last)
     return c->bound > last;
 }
 
-static bool has_family(ech_candidate *const *at, int n, const ech_candidate *c)
-{
-    for (int i = 0; i < n; i++)
-        if (is_family(at[i], c)) return true;
-    return false;
-}
-
 /* True if the candidate may take a place by the most hopeful reading of its estimates. */
 static bool is_hopeful(const state *s, const ech_candidate *c, double last)
 {
@@ -224,8 +228,8 @@ static int find_next(state *s, bool large, double last, double *left, ech_candid
     for (size_t i = 0; i < s->all.n && n < BATCH; i++) {
         ech_candidate *c = &s->all.at[i];
         bool any = s->limits->brief - *left < s->limits->freely;
-        if (c->fate != ECH_SEARCH_LEFT || seems_large(s, c) != large || has_family(at, n, c) ||
-            is_bounded(s, c, last) || brief_work(s, c) > *left)
+        if (c->fate != ECH_SEARCH_LEFT || seems_large(s, c) != large ||
+            has_alike(at, n, c, FAMILY) || is_bounded(s, c, last) || brief_work(s, c) > *left)
             continue;
         if (!any && !is_hopeful(s, c, last)) continue;
         *left -= brief_work(s, c);
@@ -267,13 +271,6 @@ static int by_bytes(const void *a, const void *b)
     return (*x)->estimated_bytes > (*y)->estimated_bytes ? 1 : by_hope(*x, *y);
 }
 
-static bool has_degrees(ech_candidate *const *at, int n, const ech_candidate *c)
-{
-    for (int i = 0; i < n; i++)
-        if (memcmp(at[i]->value, c->value, ECH_SEARCH_micro * sizeof *c->value) == 0) return true;
-    return false;
-}
-
 /* The candidates with the least estimated memory, one of those with the same degrees. */
 static int find_smallest(state *s, double *left, ech_candidate **at)
 {
@@ -283,7 +280,7 @@ static int find_smallest(state *s, double *left, ech_candidate **at)
         if (s->all.at[i].fate == ECH_SEARCH_LEFT) ECH_PUSH(open, &s->all.at[i]);
     if (open.n) qsort(open.at, open.n, sizeof *open.at, by_bytes);
     for (size_t i = 0; i < open.n && n < BATCH; i++) {
-        if (has_degrees(at, n, open.at[i])) continue;
+        if (has_alike(at, n, open.at[i], ECH_SEARCH_micro)) continue;
         *left -= brief_work(s, open.at[i]);
         at[n++] = open.at[i];
     }
@@ -467,14 +464,13 @@ static void keep(void *context, const ech_candidate *candidate)
     ECH_PUSH(s->all, *candidate);
 }
 
-static ech_status find_memory(const ech_search *search, double *out)
+static double memory_of(const ech_search *search)
 {
     const ech_config *config = search->run->config;
     const ech_cluster *cluster = &search->cluster;
     int64_t limit = config->memory.device_limit;
     bool given = ech_config_is_set(config, "memory.device_limit") && limit > 0;
-    *out = given ? (double)limit : cluster->device_memory - cluster->device_reserved;
-    return ECH_OK;
+    return given ? (double)limit : cluster->device_memory - cluster->device_reserved;
 }
 
 /* Simulates briefly all candidates that may be placed. Exact times are often longer than the
@@ -526,7 +522,7 @@ ech_status ech_search_run(const ech_run *run, const ech_planning_options *option
         ECH_TRY(ech_planning_read_cluster(config, options->cluster, out->ranks, &out->cluster));
     }
     ECH_TRY(ech_advice_check(&options->report.advice, &out->cluster, options->cluster));
-    ECH_TRY(find_memory(out, &s.trials.memory));
+    s.trials.memory = memory_of(out);
     int trains = out->ranks - (int)run->config->parallel.evaluators;
     ech_status status = ech_search_space_create(run, &out->cluster, trains, &s.space);
     memcpy(out->fixed, s.space.fixed, sizeof out->fixed);

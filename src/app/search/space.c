@@ -43,11 +43,6 @@ static void add_divisors(values *list, int64_t whole, int64_t most)
         if (whole % i == 0) add(list, i);
 }
 
-static int64_t value_of(const ech_candidate *c, ech_search_key key)
-{
-    return c->value[key];
-}
-
 /* False if the system for which layouts are searched lacks the value. */
 static bool has_value(const ech_search_space *space, ech_search_key key, int64_t value)
 {
@@ -56,7 +51,7 @@ static bool has_value(const ech_search_space *space, ech_search_key key, int64_t
            ech_emit_has_value(space->system, keys[key].key, ech_search_value(key, value, text));
 }
 
-#define OF(name) value_of(c, ECH_SEARCH_##name)
+#define OF(name) (c->value[ECH_SEARCH_##name])
 
 enum { SCHEDULE_1F1B, SCHEDULE_INTERLEAVED, SCHEDULE_ZERO_BUBBLE, SCHEDULE_ZERO_BUBBLE_V };
 enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
@@ -376,13 +371,7 @@ static int64_t read_value(const ech_config *config, ech_search_key key)
     int64_t number;
     ech_config_format(config, keys[key].key, &text);
     if (!*keys[key].names) return ech_text_to_int(text.at, &number) ? number : -1;
-    const char *name = keys[key].names;
-    for (int64_t i = 0; *name; i++, name += strspn(name, " ")) {
-        size_t n = strcspn(name, " ");
-        if (n == text.n && strncmp(name, text.at, n) == 0) return i;
-        name += n;
-    }
-    return -1;
+    return ech_text_find_word(keys[key].names, text.at);
 }
 
 static ech_status find_fixed(ech_search_space *space)

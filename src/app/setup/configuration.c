@@ -181,11 +181,10 @@ ech_status ech_setup_config_of_model(const char *folder, int ranks, char *const 
     return make_config(name.at, text.at, FILLS | SAVED, assignments, n, out);
 }
 
-ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, char *const *assignments, int n,
-                                  ech_config **out)
+ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, ech_config **out)
 {
     ECH_FREED char *folder = ech_file_join(ech_checkpoint_path(checkpoint), "model");
     ECH_TRY(ech_family_map_folder(folder));
     return make_config(ech_checkpoint_path(checkpoint),
-                       ech_checkpoint_get_info(checkpoint)->run_yaml, SAVED, assignments, n, out);
+                       ech_checkpoint_get_info(checkpoint)->run_yaml, SAVED, NULL, 0, out);
 }

@@ -150,7 +150,7 @@ ech_status ech_setup_fill_model(ech_config *config)
                    : ECH_OK;
     ECH_TRY(find_past(config, &past));
     if (!past) return fill_from_folder(config);
-    ECH_TRY(ech_setup_config_saved(past, NULL, 0, &saved));
+    ECH_TRY(ech_setup_config_saved(past, &saved));
     if (config->lora.init_from[0])
         ECH_TRY(ech_config_fill_section(config, saved, "lora", ech_checkpoint_path(past)));
     return ech_config_fill_section(config, saved, "model", ech_checkpoint_path(past));
@@ -208,7 +208,7 @@ static ech_status open_automatic(const ech_config *config, ech_tokenizer **out,
     ECH_FREED char *folder = NULL;
     ECH_TRY(find_past(config, &past));
     if (past) {
-        ECH_TRY(ech_setup_config_saved(past, NULL, 0, &saved));
+        ECH_TRY(ech_setup_config_saved(past, &saved));
         folder = ech_file_join(ech_checkpoint_path(past), "model");
     } else if (config->model.init_from[0]) {
         ECH_TRY(ech_shards_find(config->model.init_from, &folder));

@@ -34,8 +34,7 @@ ech_status ech_setup_config_of_model(const char *folder, int ranks, char *const 
 ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments,
                                  int n, ech_config **out);
 /* ech_setup_config_text of a checkpoint's run.yaml. */
-ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, char *const *assignments, int n,
-                                  ech_config **out);
+ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, ech_config **out);
 /* A configuration with defaults, not checked. */
 ech_status ech_setup_defaults(ech_config **out);
 

@@ -153,7 +153,7 @@ static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkp
                                    "%s is of step %lld, within a span of %d steps; use a number "
                                    "that divides it",
                                    ech_checkpoint_path(checkpoint), (long long)step, turns);
-    ECH_TRY(ech_setup_config_saved(checkpoint, NULL, 0, &saved));
+    ECH_TRY(ech_setup_config_saved(checkpoint, &saved));
     ECH_TRY(check_same_tokenizer(t, checkpoint)); /* a vocabulary that follows from it */
     ECH_TRY(check_same_data(t, saved));
     ECH_TRY(check_same_plugins(t, saved));

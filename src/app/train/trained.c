@@ -44,7 +44,7 @@ static ech_status take_config(const trained_run *run, const char *folder, ech_co
     ECH_CLEANUP(ech_config_destroy_at) ech_config *saved = NULL;
     const char *path = ech_checkpoint_path(run->checkpoint);
     if (run->options->plugins) ECH_TRY(ech_plugins_load(run->options->plugins));
-    ECH_TRY(ech_setup_config_saved(run->checkpoint, NULL, 0, &saved));
+    ECH_TRY(ech_setup_config_saved(run->checkpoint, &saved));
     ech_config_replace_text(&saved->model.init_from, "");
     ech_config_replace_text(&saved->lora.init_from, "");
     ECH_TRY(ech_config_fill_section(c, saved, "model", path));
