@@ -50,8 +50,8 @@ static void check_written(ech_sample_kind kind)
                                     .units_per_second = 800};
         ech_progress_submit(progress, &(ech_note){.kind = ECH_NOTE_STEP, .step = metrics});
     }
-    ech_progress_submit(progress,
-                        &(ech_note){.kind = ECH_NOTE_VALIDATION, .validation = {3, 1.5, 100, 0.1}});
+    ech_progress_submit(
+        progress, &(ech_note){.kind = ECH_NOTE_VALIDATION, .validation = {3, {1.5, 100, 0.1}}});
     const ech_checkpoint_metrics checkpoint = {3, "step-00000003", 10, 0.1, 0.1, 0};
     ech_progress_submit(progress,
                         &(ech_note){.kind = ECH_NOTE_CHECKPOINT, .checkpoint = checkpoint});

@@ -173,7 +173,8 @@ TEST(draws_over_one_line_on_a_terminal)
         progress,
         &(ech_note){.kind = ECH_NOTE_VALIDATION,
                     .validation = {
-                        .step = 1, .loss = 2, .units = 1024, .bits_per_byte = NAN, .seconds = 1}});
+                        .step = 1,
+                        .found = {.loss = 2, .tokens = 1024, .bits_per_byte = NAN, .seconds = 1}}});
     submit_step(progress, &last);
     ech_progress_destroy(progress);
     char *text;

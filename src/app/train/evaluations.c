@@ -102,15 +102,12 @@ void ech_evaluations_add(ech_evaluations *all, int64_t step)
 
 static void note(const ech_evaluations *all, const ech_evaluation *given)
 {
+    const ech_validation none = {(double)NAN, 0, (double)NAN, (double)NAN, (double)NAN, 0};
+    bool removed = given->kind == ECH_EVALUATION_FAILED;
     ech_note note = {.kind = ECH_NOTE_EVALUATION,
                      .evaluation = {.step = given->step,
-                                    .loss = given->loss,
-                                    .units = given->tokens,
-                                    .accuracy = given->accuracy,
-                                    .accuracy_of_5 = given->accuracy_of_5,
-                                    .bits_per_byte = given->bits_per_byte,
-                                    .seconds = given->seconds,
-                                    .removed = given->kind == ECH_EVALUATION_FAILED}};
+                                    .found = removed ? none : given->found,
+                                    .removed = removed}};
     snprintf(note.evaluation.name, sizeof note.evaluation.name, "step-%08" PRId64, given->step);
     ech_progress_submit(all->progress, &note);
 }

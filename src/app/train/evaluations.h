@@ -61,11 +61,7 @@ typedef enum ech_evaluation_kind {
 
 typedef struct ech_evaluation {
     int64_t kind, step;
-    double loss; /* this and the next fields: only for ECH_EVALUATION_DONE */
-    int64_t tokens;
-    double accuracy, accuracy_of_5; /* NaN: samples have no classes */
-    double bits_per_byte;
-    double seconds;
+    ech_validation found; /* only for ECH_EVALUATION_DONE */
     int64_t status; /* this and the next field: only for ECH_EVALUATION_FAILED */
     char why[512];
 } ech_evaluation;

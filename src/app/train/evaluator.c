@@ -125,15 +125,8 @@ static ech_status evaluate(evaluator *e, int64_t step, bool *ends)
         ech_validation_samples(e->config, e->corpus), e->loader, look_up, e, &found));
     ECH_TRY(ech_comm_test(e->comm, &e->receives, ends));
     if (*ends) return ECH_OK;
-    return tell(e, (ech_evaluation){.kind = ECH_EVALUATION_DONE,
-                                    .step = step,
-                                    .loss = found.loss,
-                                    .tokens = found.tokens,
-                                    .accuracy = found.accuracy,
-                                    .accuracy_of_5 = found.accuracy_of_5,
-                                    .bits_per_byte = ech_validation_bits(
-                                        found.loss, (double)found.tokens, e->bytes),
-                                    .seconds = found.seconds});
+    found.bits_per_byte = ech_validation_bits(found.loss, (double)found.tokens, e->bytes);
+    return tell(e, (ech_evaluation){.kind = ECH_EVALUATION_DONE, .step = step, .found = found});
 }
 
 /* ---- from begin to end ---- */

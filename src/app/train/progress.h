@@ -14,6 +14,7 @@
 #include "app/codes.h"
 #include "app/experts.h"
 #include "app/serve_log.h"
+#include "app/train/validation.h"
 #include "base/status.h"
 #include "layer/samples.h"
 
@@ -64,15 +65,11 @@ typedef struct ech_step_metrics {
     ech_code_metrics codes;
 } ech_step_metrics;
 
+/* JSON keys of `found`, each after "valid_": "loss", "tokens" or "samples", and "accuracy" and
+ * "accuracy_of_5" where samples have classes, otherwise "bits_per_byte". */
 typedef struct ech_validation_metrics {
     int64_t step;
-    double loss;   /* JSON key "valid_loss": mean over these units */
-    int64_t units; /* JSON key "valid_tokens", or "valid_samples": those with a target */
-    /* shares of samples whose class has the largest logit, and one of the five largest; JSON keys
-     * "valid_accuracy", "valid_accuracy_of_5"; NaN: samples have no classes, and there are none */
-    double accuracy, accuracy_of_5;
-    double bits_per_byte; /* JSON key "valid_bits_per_byte"; NaN: the text is not known */
-    double seconds;
+    ech_validation found;
     int64_t patience; /* training.patience; 0: there is none */
     int64_t waited;   /* if so: validations since the last improvement; JSON key "valid_waited" */
 } ech_validation_metrics;
@@ -84,16 +81,12 @@ typedef struct ech_validating {
     double seconds;    /* for `done` */
 } ech_validating;
 
-/* Evaluation of a checkpoint by an evaluator. */
+/* Evaluation of a checkpoint by an evaluator. JSON keys as above, each after "evaluation_". */
 typedef struct ech_evaluation_metrics {
     int64_t step;
-    char name[32];  /* JSON key "evaluation": "step-00000100" */
-    double loss;    /* JSON key "evaluation_loss" */
-    int64_t units;  /* JSON key "evaluation_tokens", or "evaluation_samples": with a target */
-    double accuracy, accuracy_of_5; /* "evaluation_accuracy", "evaluation_accuracy_of_5" */
-    double bits_per_byte; /* JSON key "evaluation_bits_per_byte"; NaN: the text is not known */
-    double seconds;
-    /* JSON key if true: the checkpoint was removed before it was read, and there is no loss */
+    char name[32]; /* JSON key "evaluation": "step-00000100" */
+    ech_validation found;
+    /* JSON key if true: the checkpoint was removed before it was read, and numbers are NaN */
     bool removed;
 } ech_evaluation_metrics;
 

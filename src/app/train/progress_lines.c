@@ -50,12 +50,12 @@ const char *ech_progress_unit_key(const ech_progress *p, const char *before, con
     return key;
 }
 
-void ech_progress_append_loss(double loss, bool none, const char *what, ech_text *out)
+void ech_progress_append_loss(double loss, bool none, ech_text *out)
 {
     if (none)
-        ech_text_append(out, "%sloss: none, no token is a target", what);
+        ech_text_append(out, "loss: none, no token is a target");
     else
-        ech_text_append(out, "%sloss %.4f", what, loss);
+        ech_text_append(out, "loss %.4f", loss);
 }
 
 /* Number of validations after steps `first` and later. */

@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,15 +16,6 @@
 #include "app/train/histograms.h"
 #include "base/utf8.h"
 #include "base/visible.h"
-
-/* The first scalar, a loss, and each of the others that is a number. */
-static void add_finite(ech_progress *p, double at, int64_t step, const ech_event_scalar *scalars,
-                       int n)
-{
-    ech_progress_add_scalars(p, at, step, scalars, 1);
-    for (int i = 1; i < n; i++)
-        if (isfinite(scalars[i].value)) ech_progress_add_scalars(p, at, step, &scalars[i], 1);
-}
 
 /* Many batches: so many that a log without a status line would be silent for long. */
 static void show_validating(ech_progress *p, const ech_validating *m)
@@ -44,45 +36,67 @@ static void show_validating(ech_progress *p, const ech_validating *m)
         ech_terminal_line_say(&p->line, text.at);
 }
 
-static void append_bits(double bits_per_byte, ech_text *out)
+/* Appends PREFIXNAME and the number to a line of metrics.jsonl. */
+static void append_real(const char *prefix, const char *name, double value, ech_text *json)
 {
-    if (isfinite(bits_per_byte)) ech_text_append(out, " | %.4f bits per byte", bits_per_byte);
+    char key[ECH_UNIT_KEY_BYTES];
+    snprintf(key, sizeof key, "%s%s", prefix, name);
+    ech_metrics_real(json, key, value);
 }
 
-static void append_accuracy(double accuracy, double of_5, ech_text *out)
+static void append_found(const ech_progress *p, const ech_validation *found, const char *prefix,
+                         ech_text *json)
 {
-    if (isfinite(accuracy))
-        ech_text_append(out, " | accuracy %.2f%%, of five %.2f%%", 100 * accuracy, 100 * of_5);
+    char key[ECH_UNIT_KEY_BYTES];
+    append_real(prefix, "loss", found->loss, json);
+    ech_metrics_int(json, ech_progress_unit_key(p, prefix, "", key), found->tokens);
+    if (p->row->accuracy) {
+        append_real(prefix, "accuracy", found->accuracy, json);
+        append_real(prefix, "accuracy_of_5", found->accuracy_of_5, json);
+    } else {
+        append_real(prefix, "bits_per_byte", found->bits_per_byte, json);
+    }
+    ech_metrics_real(json, "seconds", found->seconds);
+}
+
+/* Writes the events "loss/WHAT" and so on, and appends the log line; what: "validation" or
+ * "evaluation". */
+static void show_found(ech_progress *p, const ech_note *note, int64_t step,
+                       const ech_validation *found, const char *what, ech_text *text)
+{
+    static const char *const parts[][2] = {
+        {"loss/", ""}, {"loss/", "_bits_per_byte"}, {"accuracy/", ""}, {"accuracy/", "_of_5"}};
+    const double values[] = {found->loss, found->bits_per_byte, found->accuracy,
+                             found->accuracy_of_5};
+    for (int i = 0; i < (p->row->accuracy ? 4 : 2); i++) {
+        char tag[64];
+        snprintf(tag, sizeof tag, "%s%s%s", parts[i][0], what, parts[i][1]);
+        const ech_event_scalar scalar = {tag, values[i]};
+        if (i == 0 || isfinite(values[i]))
+            ech_progress_add_scalars(p, note->wall_time, step, &scalar, 1);
+    }
+    ech_progress_begin_line(p, step, text);
+    ech_text_append(text, "%s ", what);
+    ech_progress_append_loss(found->loss, found->tokens == 0, text);
+    if (isfinite(found->bits_per_byte))
+        ech_text_append(text, " | %.4f bits per byte", found->bits_per_byte);
+    if (p->row->accuracy && isfinite(found->accuracy))
+        ech_text_append(text, " | accuracy %.2f%%, of five %.2f%%", 100 * found->accuracy,
+                        100 * found->accuracy_of_5);
+    ech_text_append(text, " | %s %ss | %.1f s", ECH_DIGITS(found->tokens), p->row->unit,
+                    found->seconds);
 }
 
 static void write_validation(ech_progress *p, const ech_note *note, ech_text *text)
 {
     const ech_validation_metrics *m = &note->validation;
-    const ech_event_scalar scalars[] = {{"loss/validation", m->loss},
-                                        {"loss/validation_bits_per_byte", m->bits_per_byte},
-                                        {"accuracy/validation", m->accuracy},
-                                        {"accuracy/validation_of_5", m->accuracy_of_5}};
     ech_text json = {0};
-    char key[ECH_UNIT_KEY_BYTES];
     ech_metrics_int(&json, "step", m->step);
-    ech_metrics_real(&json, "valid_loss", m->loss);
-    ech_metrics_int(&json, ech_progress_unit_key(p, "valid_", "", key), m->units);
-    if (p->row->accuracy) {
-        ech_metrics_real(&json, "valid_accuracy", m->accuracy);
-        ech_metrics_real(&json, "valid_accuracy_of_5", m->accuracy_of_5);
-    } else {
-        ech_metrics_real(&json, "valid_bits_per_byte", m->bits_per_byte);
-    }
-    ech_metrics_real(&json, "seconds", m->seconds);
+    append_found(p, &m->found, "valid_", &json);
     if (m->patience) ech_metrics_int(&json, "valid_waited", m->waited);
-    p->valid_seconds = m->seconds;
+    p->valid_seconds = m->found.seconds;
     ech_progress_add_json(p, &json);
-    add_finite(p, note->wall_time, m->step, scalars, p->row->accuracy ? 4 : 2);
-    ech_progress_begin_line(p, m->step, text);
-    ech_progress_append_loss(m->loss, m->units == 0, "validation ", text);
-    append_bits(m->bits_per_byte, text);
-    if (p->row->accuracy) append_accuracy(m->accuracy, m->accuracy_of_5, text);
-    ech_text_append(text, " | %s %ss | %.1f s", ECH_DIGITS(m->units), p->row->unit, m->seconds);
+    show_found(p, note, m->step, &m->found, "validation", text);
     if (m->patience && m->waited)
         ech_text_append(text, " | no improvement: %" PRId64 " of %" PRId64, m->waited, m->patience);
 }
@@ -90,40 +104,21 @@ static void write_validation(ech_progress *p, const ech_note *note, ech_text *te
 static void write_evaluation(ech_progress *p, const ech_note *note, ech_text *text)
 {
     const ech_evaluation_metrics *m = &note->evaluation;
-    const ech_event_scalar scalars[] = {{"loss/evaluation", m->loss},
-                                        {"loss/evaluation_bits_per_byte", m->bits_per_byte},
-                                        {"accuracy/evaluation", m->accuracy},
-                                        {"accuracy/evaluation_of_5", m->accuracy_of_5}};
     ech_text json = {0};
-    char key[ECH_UNIT_KEY_BYTES];
     ech_metrics_int(&json, "step", m->step);
     ech_metrics_text(&json, "evaluation", m->name);
-    ech_metrics_real(&json, "evaluation_loss", m->removed ? (double)NAN : m->loss);
-    ech_metrics_int(&json, ech_progress_unit_key(p, "evaluation_", "", key), m->units);
-    if (p->row->accuracy) {
-        ech_metrics_real(&json, "evaluation_accuracy", m->removed ? (double)NAN : m->accuracy);
-        ech_metrics_real(&json, "evaluation_accuracy_of_5",
-                         m->removed ? (double)NAN : m->accuracy_of_5);
-    } else {
-        ech_metrics_real(&json, "evaluation_bits_per_byte",
-                         m->removed ? (double)NAN : m->bits_per_byte);
-    }
-    ech_metrics_real(&json, "seconds", m->seconds);
+    append_found(p, &m->found, "evaluation_", &json);
     if (m->removed) ech_text_append(&json, ",\"removed\":true");
     ech_progress_add_json(p, &json);
-    ech_progress_begin_line(p, m->step, text);
-    if (m->removed) {
-        ech_text_append(text,
-                        "%s was removed before an evaluator got to it; a higher checkpoint.keep, "
-                        "or more parallel.evaluators, would keep up",
-                        m->name);
+    if (!m->removed) {
+        show_found(p, note, m->step, &m->found, "evaluation", text);
         return;
     }
-    add_finite(p, note->wall_time, m->step, scalars, p->row->accuracy ? 4 : 2);
-    ech_progress_append_loss(m->loss, m->units == 0, "evaluation ", text);
-    append_bits(m->bits_per_byte, text);
-    if (p->row->accuracy) append_accuracy(m->accuracy, m->accuracy_of_5, text);
-    ech_text_append(text, " | %s %ss | %.1f s", ECH_DIGITS(m->units), p->row->unit, m->seconds);
+    ech_progress_begin_line(p, m->step, text);
+    ech_text_append(text,
+                    "%s was removed before an evaluator got to it; a higher checkpoint.keep, or "
+                    "more parallel.evaluators, would keep up",
+                    m->name);
 }
 
 static void write_histogram(ech_progress *p, const ech_note *note)

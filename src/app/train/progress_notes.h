@@ -51,8 +51,8 @@ void ech_progress_begin_line(const ech_progress *p, int64_t step, ech_text *out)
 enum { ECH_UNIT_KEY_BYTES = 64 };
 const char *ech_progress_unit_key(const ech_progress *p, const char *before, const char *after,
                                   char key[ECH_UNIT_KEY_BYTES]);
-/* Appends "WHATloss 3.1416". none: no token counted as a target. */
-void ech_progress_append_loss(double loss, bool none, const char *what, ech_text *out);
+/* Appends "loss 3.1416". none: no token counted as a target. */
+void ech_progress_append_loss(double loss, bool none, ech_text *out);
 /* Seconds for the steps after `step`, and for the validations after steps `validated` and later. */
 double ech_progress_seconds_left(const ech_progress *p, int64_t step, int64_t validated);
 

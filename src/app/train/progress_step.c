@@ -131,7 +131,7 @@ static void format_step(const ech_progress *p, const ech_step_metrics *m, ech_te
     double left = ech_progress_seconds_left(p, m->step, m->step);
     /* The most important comes first: a narrow terminal truncates the end. */
     ech_progress_begin_line(p, m->step, out);
-    ech_progress_append_loss(m->loss, isnan(m->loss) && !m->skipped, "", out);
+    ech_progress_append_loss(m->loss, isnan(m->loss) && !m->skipped, out);
     ech_text_append(out, " | ETA %s", ECH_SPAN(left));
     if (m->skipped) ech_text_append(out, " | %supdate skipped", m->overflow ? "overflow, " : "");
     if (m->next_scale != m->loss_scale) ech_text_append(out, " | loss scale %.0f", m->next_scale);

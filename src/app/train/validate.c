@@ -58,17 +58,12 @@ static ech_status log_validation(ech_trainer *t, const ech_validation *found, in
         ECH_TRY(ech_validation_count_bytes(t->design, t->design->tokenizer, t->valid,
                                            ech_validation_samples(t->config, t->valid), true,
                                            &t->valid_bytes));
-    const ech_note note = {.kind = ECH_NOTE_VALIDATION,
-                           .validation = {.step = t->step,
-                                          .loss = found->loss,
-                                          .units = found->tokens,
-                                          .accuracy = found->accuracy,
-                                          .accuracy_of_5 = found->accuracy_of_5,
-                                          .bits_per_byte = ech_validation_bits(
-                                              found->loss, (double)found->tokens, t->valid_bytes),
-                                          .seconds = found->seconds,
-                                          .patience = patience,
-                                          .waited = t->validated.waited}};
+    ech_note note = {
+        .kind = ECH_NOTE_VALIDATION,
+        .validation = {
+            .step = t->step, .found = *found, .patience = patience, .waited = t->validated.waited}};
+    note.validation.found.bits_per_byte =
+        ech_validation_bits(found->loss, (double)found->tokens, t->valid_bytes);
     ech_progress_submit(t->progress, &note);
     return ECH_OK;
 }

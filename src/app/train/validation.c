@@ -106,6 +106,7 @@ ech_status ech_validation_run(ech_exec *exec, ech_sample_kind kind, int64_t batc
                             .tokens = (int64_t)tokens,
                             .accuracy = ech_validation_share(kind, hits, tokens),
                             .accuracy_of_5 = ech_validation_share(kind, hits_of_5, tokens),
+                            .bits_per_byte = (double)NAN,
                             .seconds = ech_clock_now() - start};
     return ECH_OK;
 }

@@ -13,10 +13,11 @@
 
 typedef struct ech_validation {
     double loss;    /* mean over the counted tokens; NaN: there are none */
-    int64_t tokens; /* counted tokens */
+    int64_t tokens; /* counted tokens; of images, samples */
     /* Shares of samples whose class has the largest logit, and one of the five largest;
      * NaN: samples have no classes */
     double accuracy, accuracy_of_5;
+    double bits_per_byte; /* ech_validation_bits; NaN: unknown */
     double seconds;
 } ech_validation;
 
@@ -48,7 +49,8 @@ double ech_validation_share(ech_sample_kind kind, double hits, double tokens);
 typedef ech_status ech_validation_pause(void *context, int64_t done, int64_t all, bool *ends);
 /* Runs the validate list for each batch of `samples` samples of that kind, starting at the loader's
  * first, and rewinds the loader. pause (NULL: none) gets `context`. *out is invalid if a pause ends
- * it before the last batch. Collective like ech_exec_run. */
+ * it before the last batch; its bits per byte are for the caller to set. Collective like
+ * ech_exec_run. */
 ech_status ech_validation_run(ech_exec *exec, ech_sample_kind kind, int64_t batch, int64_t samples,
                               ech_loader *loader, ech_validation_pause *pause, void *context,
                               ech_validation *out);
