@@ -208,6 +208,7 @@ static ech_status import_family(const ech_family_import *in)
     ECH_TRY(ech_family_import_rows(in, found->rows));
     if (gate_rows(in->config)) ECH_TRY(ech_family_import_rows(in, gate_rows(in->config)));
     if (found->import_more) ECH_TRY(found->import_more(in));
+    if (found->rope) ECH_TRY(ech_rope_import(in));
     ECH_TRY(ech_windows_import(in));
     return found->mapping ? ech_mapping_check_keys(found->mapping, in) : ECH_OK;
 }
@@ -400,6 +401,7 @@ static json_t *write_all(const ech_config *config, ech_model_text_ends ends, ech
     ECH_ASSERT(rows && last && ours);
     ech_windows_export(config, rows);
     if (family->export_more) family->export_more(config, rows);
+    if (family->rope) ech_rope_export(config, rows);
     json_object_update(ours, rows);
     if (groups) json_object_update(ours, groups);
     if (shared) json_object_update(ours, shared);

@@ -82,7 +82,7 @@ struct ech_family_row {
     const char *initial;
     /* from rows before: the value for null, or without `initial` */
     int64_t (*derived)(const ech_config *config);
-    unsigned use;     /* bits of ech_family_row_use */
+    unsigned use; /* bits of ech_family_row_use */
     /* the key's value for the file's null, which the file may not have itself; NULL: null is as if
      * the file had none */
     const char *null;
@@ -119,21 +119,24 @@ json_t *ech_family_export_rows(const ech_config *config, const ech_family_row *r
 /* Whether a row with `values` has a word for the key's value. */
 bool ech_family_row_writes(const ech_config *config, const ech_family_row *row);
 
-/* Rotary positions, of transformers 4 and 5. theta: of a file without one. */
-ech_status ech_rope_import(const ech_family_import *in, const char *theta);
-/* A file may have other names outside of rope_parameters, and other values where it has none.
- * local: the base of layers with a window, which are not scaled; NULL: all layers are alike. */
-typedef struct ech_rope_names {
-    const char *theta, *theta_initial, *part, *part_initial, *local, *local_initial;
-    const char *original; /* original_max_position_embeddings of a file without; NULL: none */
-} ech_rope_names;
-ech_status ech_rope_import_as(const ech_family_import *in, const ech_rope_names *names);
+/* Rotary positions, of transformers 4 and 5: names outside of rope_parameters, and values of a file
+ * without. */
+struct ech_rope_names {
+    const char *theta, *theta_initial; /* NULL: "rope_theta", "10000" */
+    const char *part, *part_initial;   /* NULL: "partial_rotary_factor", "1" */
+    /* the base of layers with a window, which are not scaled; NULL: all layers are alike */
+    const char *local, *local_initial;
+    bool by_type; /* written as transformers 5 has it, with layers of each type by themselves */
+    /* original_max_position_embeddings, which is also written outside; NULL: none */
+    const char *original;
+    const char *scaling; /* rope_scaling as JSON; NULL: none */
+};
+extern const ech_rope_names ech_rope_usual;
+/* Read and write them as the family has them. */
+ech_status ech_rope_import(const ech_family_import *in);
+void ech_rope_export(const ech_config *config, json_t *json);
 /* Errors: scaling that files of a family with parameters of each type of layers cannot say. */
 ech_status ech_rope_check_by_type(const ech_config *config);
-void ech_rope_export(const ech_config *config, json_t *json);
-/* The base of layers with a window as rope_local_base_freq, or as transformers 5 has it. */
-void ech_rope_export_local(const ech_config *config, json_t *json);
-void ech_rope_export_by_type(const ech_config *config, json_t *json);
 
 /* Sets a key that has a letter for each layer. Errors: the run file says otherwise. */
 ech_status ech_layers_import(const ech_family_import *in, const char *key, ech_text *letters);
@@ -225,144 +228,113 @@ ech_status ech_scale_check_root(const ech_config *config);
     "model.router_jitter_noise model.moe_gshard_ports model.moe_shared_experts "                   \
     "model.moe_bias " ECH_GROUP_KEYS " " ECH_BIAS_KEYS
 
+/* A row in a macro. */
+#define ECH_ROW(...)                                                                               \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
 /* Latent attention of DeepSeek's models: rows, tensors, rotary positions. Errors of check: scaling
  * that other programs compute otherwise; no latent. */
 #define ECH_ROWS_LATENT                                                                            \
-    {"q_lora_rank", "model.q_lora_rank", .initial = "1536", .null = "0"},                          \
-        {"kv_lora_rank", "model.kv_lora_rank", .initial = "512"},                                  \
-        {"qk_nope_head_dim", "model.qk_nope_head_dim", .initial = "128"},                          \
-        {"qk_rope_head_dim", "model.qk_rope_head_dim", .initial = "64"},                           \
-    {                                                                                              \
-        "v_head_dim", "model.v_head_dim", .initial = "128"                                         \
-    }
+    ECH_ROW("q_lora_rank", "model.q_lora_rank", .initial = "1536", .null = "0"),                   \
+        ECH_ROW("kv_lora_rank", "model.kv_lora_rank", .initial = "512"),                           \
+        ECH_ROW("qk_nope_head_dim", "model.qk_nope_head_dim", .initial = "128"),                   \
+        ECH_ROW("qk_rope_head_dim", "model.qk_rope_head_dim", .initial = "64"),                    \
+        ECH_ROW("v_head_dim", "model.v_head_dim", .initial = "128")
 extern const ech_family_fused ech_latent_fused[];
 ech_status ech_latent_import(const ech_family_import *in);
 ech_status ech_latent_check(const ech_config *config);
 
+/* GLM-4 of 2024 and of 2025 (families/glm.c): rows, tensors, rotary positions. */
+extern const ech_family_row ech_glm_rows[];
+extern const ech_family_fused ech_glm_fused[];
+extern const ech_rope_names ech_glm_rope;
+
 /* Rows of Hugging Face's decoders since Llama. */
 #define ECH_ROWS_SIZES                                                                             \
-    {"vocab_size", "model.vocab_size", .initial = NULL},                                           \
-        {"hidden_size", "model.hidden_size", .initial = NULL},                                     \
-        {"intermediate_size", "model.intermediate_size", .initial = NULL},                         \
-        {"num_hidden_layers", "model.num_hidden_layers", .initial = NULL},                         \
-    {                                                                                              \
-        "num_attention_heads", "model.num_attention_heads", .initial = NULL                        \
-    }
+    ECH_ROW("vocab_size", "model.vocab_size", .initial = NULL),                                    \
+        ECH_ROW("hidden_size", "model.hidden_size", .initial = NULL),                              \
+        ECH_ROW("intermediate_size", "model.intermediate_size", .initial = NULL),                  \
+        ECH_ROW("num_hidden_layers", "model.num_hidden_layers", .initial = NULL),                  \
+        ECH_ROW("num_attention_heads", "model.num_attention_heads", .initial = NULL)
 #define ECH_ROW_KV_HEADS(otherwise)                                                                \
-    {                                                                                              \
-        "num_key_value_heads", "model.num_key_value_heads", .initial = otherwise                   \
-    }
+    ECH_ROW("num_key_value_heads", "model.num_key_value_heads", .initial = otherwise)
 /* The same; null means as many as query heads. */
 #define ECH_ROW_KV_HEADS_OR_NULL(otherwise)                                                        \
-    {                                                                                              \
-        "num_key_value_heads", "model.num_key_value_heads", .initial = otherwise,                  \
-                                                            .derived = ech_rows_heads              \
-    }
+    ECH_ROW("num_key_value_heads", "model.num_key_value_heads", .initial = otherwise,              \
+            .derived = ech_rows_heads)
 #define ECH_ROW_KV_HEADS_AS_HEADS                                                                  \
-    {                                                                                              \
-        "num_key_value_heads", "model.num_key_value_heads", .derived = ech_rows_heads              \
-    }
-#define ECH_ROW_HEAD_DIM                                                                           \
-    {                                                                                              \
-        "head_dim", "model.head_dim", .derived = ech_rows_head_dim                                 \
-    }
+    ECH_ROW("num_key_value_heads", "model.num_key_value_heads", .derived = ech_rows_heads)
+#define ECH_ROW_HEAD_DIM ECH_ROW("head_dim", "model.head_dim", .derived = ech_rows_head_dim)
 #define ECH_ROW_POSITIONS(otherwise)                                                               \
-    {                                                                                              \
-        "max_position_embeddings", "model.max_position_embeddings", .initial = otherwise           \
-    }
+    ECH_ROW("max_position_embeddings", "model.max_position_embeddings", .initial = otherwise)
 /* hidden_act of a gated feed-forward layer, act(gate x) up x, and of one without gate. */
 #define ECH_ROW_GATED_ACT                                                                          \
-    {                                                                                              \
-        "hidden_act", "model.hidden_act", "silu", .values = ECH_GATED_ACTS                         \
-    }
+    ECH_ROW("hidden_act", "model.hidden_act", "silu", .values = ECH_GATED_ACTS)
 #define ECH_GATED_ACTS                                                                             \
     "silu=swiglu swish=swiglu gelu_pytorch_tanh=geglu gelu_new=geglu gelu=geglu_exact"
 #define ECH_PLAIN_ACTS                                                                             \
     "gelu_new=gelu_new gelu_pytorch_tanh=gelu_new relu=relu gelu=gelu relu2=relu2"
 #define ECH_ROWS_ROPE                                                                              \
-    {"rope_theta", "model.rope_theta", .use = ECH_ROW_UNREAD},                                     \
-    {                                                                                              \
-        "rope_scaling", .initial = "null", .use = ECH_ROW_UNREAD                                   \
-    }
+    ECH_ROW("rope_theta", "model.rope_theta", .use = ECH_ROW_UNREAD),                              \
+        ECH_ROW("rope_scaling", .initial = "null", .use = ECH_ROW_UNREAD)
 #define ECH_ROW_RMS_EPS(otherwise)                                                                 \
-    {                                                                                              \
-        "rms_norm_eps", "model.rms_norm_eps", .initial = otherwise                                 \
-    }
+    ECH_ROW("rms_norm_eps", "model.rms_norm_eps", .initial = otherwise)
 /* head_dim to rms_norm_eps, as most families have them. */
 #define ECH_ROWS_LLAMA(positions, eps)                                                             \
     ECH_ROW_HEAD_DIM, ECH_ROW_POSITIONS(positions), ECH_ROW_GATED_ACT, ECH_ROWS_ROPE,              \
         ECH_ROW_RMS_EPS(eps)
 /* One value of the file for several of our keys. */
 #define ECH_ROWS_ATTENTION_BIAS(otherwise)                                                         \
-    {"attention_bias", "model.qkv_bias", .initial = otherwise},                                    \
-    {                                                                                              \
-        "attention_bias", "model.o_bias", otherwise, .use = ECH_ROW_UNWRITTEN                      \
-    }
-#define ECH_ROW_MLP_BIAS(otherwise)                                                                \
-    {                                                                                              \
-        "mlp_bias", "model.mlp_bias", .initial = otherwise                                         \
-    }
+    ECH_ROW("attention_bias", "model.qkv_bias", .initial = otherwise),                             \
+        ECH_ROW("attention_bias", "model.o_bias", otherwise, .use = ECH_ROW_UNWRITTEN)
+#define ECH_ROW_MLP_BIAS(otherwise) ECH_ROW("mlp_bias", "model.mlp_bias", .initial = otherwise)
 #define ECH_ROWS_TRAINING(range)                                                                   \
-    {"attention_dropout", "model.attn_pdrop", "0", .use = ECH_ROW_MAY_DIFFER},                     \
-    {                                                                                              \
-        "initializer_range", "model.initializer_range", range, .use = ECH_ROW_MAY_DIFFER           \
-    }
+    ECH_ROW("attention_dropout", "model.attn_pdrop", "0", .use = ECH_ROW_MAY_DIFFER),              \
+        ECH_ROW("initializer_range", "model.initializer_range", range, .use = ECH_ROW_MAY_DIFFER)
 #define ECH_ROW_TIED(otherwise)                                                                    \
-    {                                                                                              \
-        "tie_word_embeddings", "model.tie_word_embeddings", .initial = otherwise                   \
-    }
+    ECH_ROW("tie_word_embeddings", "model.tie_word_embeddings", .initial = otherwise)
 #define ECH_ROW_WHOLE_ROTARY                                                                       \
-    {                                                                                              \
-        "partial_rotary_factor", .initial = "1", .use = ECH_ROW_UNWRITTEN,                         \
-                                 .property = "rotary positions of a part of each head"             \
-    }
+    ECH_ROW("partial_rotary_factor", .initial = "1", .use = ECH_ROW_UNWRITTEN,                     \
+            .property = "rotary positions of a part of each head")
+/* attention_dropout to partial_rotary_factor, as most families have them. */
+#define ECH_ROWS_LLAMA_REST(tied)                                                                  \
+    ECH_ROWS_TRAINING("0.02"), ECH_ROW_TIED(tied), ECH_ROW_WHOLE_ROTARY
 #define ECH_ROW_NO_WINDOW                                                                          \
-    {                                                                                              \
-        "sliding_window", .initial = "null", .use = ECH_ROW_UNWRITTEN,                             \
-                          .property = "attention windows"                                          \
-    }
+    ECH_ROW("sliding_window", .initial = "null", .use = ECH_ROW_UNWRITTEN,                         \
+            .property = "attention windows")
 #define ECH_ROW_WINDOW(otherwise)                                                                  \
-    {                                                                                              \
-        "sliding_window", "model.sliding_window", .initial = otherwise, .null = "0"                \
-    }
+    ECH_ROW("sliding_window", "model.sliding_window", .initial = otherwise, .null = "0")
 #define ECH_ROWS_SOFTCAPS(scores, logits)                                                          \
-    {"attn_logit_softcapping", "model.attn_logit_softcapping", scores, .use = ECH_ROW_REAL,        \
-     .null = "0"},                                                                                 \
-    {                                                                                              \
-        "final_logit_softcapping", "model.final_logit_softcapping", logits, .use = ECH_ROW_REAL,   \
-                                   .null = "0"                                                     \
-    }
+    ECH_ROW("attn_logit_softcapping", "model.attn_logit_softcapping", scores, .use = ECH_ROW_REAL, \
+            .null = "0"),                                                                          \
+        ECH_ROW("final_logit_softcapping", "model.final_logit_softcapping", logits,                \
+                .use = ECH_ROW_REAL, .null = "0")
 #define ECH_ROW_CAUSAL                                                                             \
-    {                                                                                              \
-        "use_bidirectional_attention", .initial = "false", .use = ECH_ROW_UNWRITTEN,               \
-                                       .property = "attention to later tokens"                     \
-    }
+    ECH_ROW("use_bidirectional_attention", .initial = "false", .use = ECH_ROW_UNWRITTEN,           \
+            .property = "attention to later tokens")
 /* Of a class whose own default may lie beyond the vocabulary. */
-#define ECH_ROW_NO_PAD                                                                             \
-    {                                                                                              \
-        "pad_token_id", .initial = "null", .use = ECH_ROW_UNREAD                                   \
-    }
+#define ECH_ROW_NO_PAD ECH_ROW("pad_token_id", .initial = "null", .use = ECH_ROW_UNREAD)
 /* Numbers of experts that only Echelon knows. */
 #define ECH_ROWS_CAPACITY                                                                          \
-    {"moe_capacity_factor", "model.moe_capacity_factor", "0",                                      \
-     .use = ECH_ROW_OURS | ECH_ROW_MAY_DIFFER},                                                    \
-        {"moe_group_samples", "model.moe_group_samples", "1",                                      \
-         .use = ECH_ROW_OURS | ECH_ROW_MAY_DIFFER},                                                \
-    {                                                                                              \
-        "moe_gshard_ports", "model.moe_gshard_ports", "false",                                     \
-            .use = ECH_ROW_OURS | ECH_ROW_MAY_DIFFER                                               \
-    }
+    ECH_ROW("moe_capacity_factor", "model.moe_capacity_factor", "0",                               \
+            .use = ECH_ROW_OURS | ECH_ROW_MAY_DIFFER),                                             \
+        ECH_ROW("moe_group_samples", "model.moe_group_samples", "1",                               \
+                .use = ECH_ROW_OURS | ECH_ROW_MAY_DIFFER),                                         \
+        ECH_ROW("moe_gshard_ports", "model.moe_gshard_ports", "false",                             \
+                .use = ECH_ROW_OURS | ECH_ROW_MAY_DIFFER)
 #define ECH_CAPACITY_NAMES " moe_capacity_factor moe_group_samples moe_gshard_ports"
-#define ECH_ROWS_END                                                                               \
-    {                                                                                              \
-        .name = NULL                                                                               \
-    }
+#define ECH_ROWS_END       ECH_ROW(.name = NULL)
 
 int64_t ech_rows_heads(const ech_config *config);
 int64_t ech_rows_head_dim(const ech_config *config);
 
-/* rope_theta 10000 where the file has none. */
-ech_status ech_family_import_rotary(const ech_family_import *in);
+/* What files of most rotary decoders have in common. replaced: further keys that ours replace. */
+#define ECH_ROTARY_FILES(replaced)                                                                 \
+    .replaces = "dtype rope_parameters" replaced, .prefix = "model.",                              \
+    .buffers = ".rotary_emb.inv_freq"
+
 /* num_experts, or num_local_experts. */
 ech_status ech_family_import_experts(const ech_family_import *in, const char *otherwise);
 /* mlp_only_layers: dense layers of a family with experts. */

@@ -34,8 +34,7 @@ ech_status ech_latent_import(const ech_family_import *in)
 {
     int64_t N = in->config->model.qk_nope_head_dim, P = in->config->model.qk_rope_head_dim;
     ECH_TRY(import_width(in, "head_dim", P));
-    ECH_TRY(import_width(in, "qk_head_dim", N + P));
-    return ech_family_import_rotary(in);
+    return import_width(in, "qk_head_dim", N + P);
 }
 
 ech_status ech_latent_check(const ech_config *config)

@@ -332,6 +332,7 @@ static ech_status read_family(ech_mapping_reader *r)
     ECH_TRY(read_family_name(r));
     ECH_TRY(read_words(r, "ignored", "_-.", &ignored));
     r->to->ignored = ignored ? ignored : "";
+    family->rope = r->base->rope;
     ECH_TRY(ech_mapping_read_keys(r));
     ECH_TRY(check_values(r, constants, "constants"));
     ECH_TRY(check_values(r, defaults, "defaults"));
@@ -344,7 +345,7 @@ static ech_status read_family(ech_mapping_reader *r)
     family->inner = r->base->inner;
     family->check = r->base->check;
     family->shares = r->base->shares || ech_mapping_maps(r, "model.moe_shared_experts");
-    family->import_more = r->to->rope.theta ? ech_mapping_import_rope : r->base->import_more;
+    family->import_more = r->base->import_more;
     family->export_more = r->base->export_more;
     family->replaces = r->base->replaces;
     ECH_TRY(read_words(r, "buffers", "_.-", &buffers));
@@ -396,11 +397,6 @@ void ech_mapping_destroy(ech_mapping *mapping)
 }
 
 /* ---- config.json ---- */
-
-ech_status ech_mapping_import_rope(const ech_family_import *in)
-{
-    return ech_rope_import_as(in, &ech_family_of(in->config)->mapping->rope);
-}
 
 ech_status ech_mapping_check_keys(const ech_mapping *mapping, const ech_family_import *in)
 {

@@ -14,7 +14,7 @@ struct ech_mapping {
     const char *summary; /* what the file states, without layout and comments */
     ech_family family;
     ech_names names;
-    ech_rope_names rope; /* theta NULL: as the base has them */
+    ech_rope_names rope; /* the family's, if the file renames keys of rotary positions */
     const char *ignored; /* blank-separated keys of config.json that change nothing */
     const char *defaults; /* "key=value key=value" of the file, without its base's; NULL: none */
 };

@@ -34,20 +34,26 @@ static bool is_rotary(const char *key)
 
 static bool is_of_scaling(const ech_family *base, const char *key)
 {
-    return base->import_more && ech_text_has_word(ECH_ROPE_SCALING_KEYS " model.rope_scaling", key);
+    return base->rope && ech_text_has_word(ECH_ROPE_SCALING_KEYS " model.rope_scaling", key);
+}
+
+/* Whether a mapping may give keys of the base's rotary positions other names. */
+static bool may_rename_rotary(const ech_family *base)
+{
+    return base->rope == &ech_rope_usual && !base->import_more;
 }
 
 /* Whether code of the base reads the key from config.json, and none of its rows. */
 static bool reads_itself(const ech_family *base, const char *key)
 {
     return (base->also && ech_text_has_word(base->also, key)) || ech_windows_own(base, key) ||
-           (base->import_more && is_rotary(key)) || is_of_scaling(base, key);
+           (base->rope && is_rotary(key)) || is_of_scaling(base, key);
 }
 
 ech_status ech_mapping_check_constant(const ech_mapping_reader *r, const ech_yaml_node *at)
 {
     if (!reads_itself(r->base, at->key)) return ECH_OK;
-    bool rotary = is_rotary(at->key) && r->base->import_more == ech_family_import_rotary;
+    bool rotary = is_rotary(at->key) && may_rename_rotary(r->base);
     FAIL_AT(r, at, "%s: a constant, but the base %s reads it from config.json; %s", at->key,
             r->base->name, rotary ? "map it in keys, with a default, instead" : "use another base");
 }
@@ -64,8 +70,7 @@ static ech_status add_key(ech_mapping_reader *r, const ech_yaml_node *at, ech_ma
     if (is_of_scaling(r->base, entry.key))
         FAIL_AT(r, at, "keys.%s: %s is read from rope_scaling; remove this line", entry.name,
                 entry.key);
-    if (reads_itself(r->base, entry.key) &&
-        !(is_rotary(entry.key) && r->base->import_more == ech_family_import_rotary))
+    if (reads_itself(r->base, entry.key) && !(is_rotary(entry.key) && may_rename_rotary(r->base)))
         FAIL_AT(r, at, "keys.%s: the base %s reads %s in its own way; use another base, as llama",
                 entry.name, r->base->name, entry.key);
     ECH_PUSH(r->entry, entry);
@@ -223,13 +228,11 @@ static ech_status make_row(ech_mapping_reader *r, const ech_mapping_entry *entry
     if (base && !entry->initial) row.derived = base->derived;
     ECH_TRY(check_row(r, entry, &row));
     *out = row;
-    if (!is_rotary(entry->key) || !r->base->import_more) return ECH_OK;
-    /* import_more reads it, also from rope_parameters. */
+    if (!is_rotary(entry->key) || !r->base->rope) return ECH_OK;
+    /* ech_rope_import reads it, also from rope_parameters. */
     ech_rope_names *rope = &r->to->rope;
     out->use |= ECH_ROW_UNREAD;
-    if (!rope->theta)
-        *rope =
-            (ech_rope_names){"rope_theta", "10000", "partial_rotary_factor", "1", .original = NULL};
+    r->to->family.rope = rope;
     bool theta = strcmp(entry->key, THETA) == 0;
     *(theta ? &rope->theta : &rope->part) = entry->name;
     if (entry->initial) *(theta ? &rope->theta_initial : &rope->part_initial) = entry->initial;

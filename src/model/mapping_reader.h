@@ -60,11 +60,9 @@ ech_status ech_mapping_check_value(const ech_mapping_reader *r, const ech_yaml_n
 bool ech_mapping_maps(const ech_mapping_reader *r, const char *key);
 /* Errors: the base reads this key of `constants` from config.json with code of its own. */
 ech_status ech_mapping_check_constant(const ech_mapping_reader *r, const ech_yaml_node *at);
-/* Reads `keys`: sets the family's rows, and the mapping's rope. */
+/* Reads `keys`: sets the family's rows and rope. */
 ech_status ech_mapping_read_keys(ech_mapping_reader *r);
 /* Reads `names`, `in_first` and `fused`. */
 ech_status ech_mapping_read_names(const ech_mapping_reader *r);
-/* The import_more of a family whose rotary keys have other names. */
-ech_status ech_mapping_import_rope(const ech_family_import *in);
 
 #endif

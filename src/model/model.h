@@ -14,6 +14,7 @@ typedef struct ech_family ech_family;
 typedef struct ech_family_import ech_family_import; /* a config.json being read; private */
 typedef struct ech_family_fused ech_family_fused;   /* a fused tensor of files; private */
 typedef struct ech_family_row ech_family_row;       /* a value of config.json; private */
+typedef struct ech_rope_names ech_rope_names;       /* rotary positions in config.json; private */
 typedef struct ech_windows ech_windows;             /* layers with windows; private */
 typedef struct ech_mapping ech_mapping;             /* a mapping file; private */
 struct json_t;
@@ -65,6 +66,7 @@ struct ech_family {
     const ech_family_row *rows;
     ech_status (*import_more)(const ech_family_import *import);
     void (*export_more)(const ech_config *config, struct json_t *json);
+    const ech_rope_names *rope; /* how files state rotary positions; NULL: not at all */
     const ech_windows *windows; /* which layers have an attention window; NULL: none in its files */
     /* Blank-separated keys of other programs' config.json that ours replace. */
     const char *replaces;

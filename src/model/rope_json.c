@@ -12,22 +12,11 @@
 #define ORIGINAL "original_max_position_embeddings"
 
 /* What a kind of scaling has in the file. */
-#define TYPE(name)                                                                                 \
-    {                                                                                              \
-        "rope_type", .initial = name, .use = ECH_ROW_UNREAD                                        \
-    }
-#define FACTOR                                                                                     \
-    {                                                                                              \
-        "factor", "model.rope_scaling_factor", .initial = NULL                                     \
-    }
-#define ORIGINAL_ROW                                                                               \
-    {                                                                                              \
-        ORIGINAL, "model.rope_scaling_" ORIGINAL, .use = ECH_ROW_UNREAD                            \
-    }
+#define TYPE(name)   ECH_ROW("rope_type", .initial = name, .use = ECH_ROW_UNREAD)
+#define FACTOR       ECH_ROW("factor", "model.rope_scaling_factor", .initial = NULL)
+#define ORIGINAL_ROW ECH_ROW(ORIGINAL, "model.rope_scaling_" ORIGINAL, .use = ECH_ROW_UNREAD)
 #define OPTIONAL(key, otherwise)                                                                   \
-    {                                                                                              \
-#key, "model.rope_scaling_" #key, otherwise, .use = ECH_ROW_OURS                           \
-    }
+    ECH_ROW(#key, "model.rope_scaling_" #key, otherwise, .use = ECH_ROW_OURS)
 static const ech_family_row linear_rows[] = {TYPE("linear"), FACTOR, {.name = NULL}};
 static const ech_family_row dynamic_rows[] = {TYPE("dynamic"), FACTOR, {.name = NULL}};
 static const ech_family_row llama3_rows[] = {
@@ -61,6 +50,8 @@ static const struct kind {
              [ECH_ROPE_SCALING_LONGROPE] = {"longrope", longrope_rows}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
+const ech_rope_names ech_rope_usual = {.theta = NULL};
+
 /* ---- LongRoPE's lists ---- */
 
 static json_t *list_of(const char *text)
@@ -88,9 +79,11 @@ static ech_status import_list(const ech_family_import *in, const char *name, con
     return ech_family_import_set(in, key, text.at ? text.at : "");
 }
 
-void ech_rope_export(const ech_config *config, json_t *json)
+static void export_scaling(const ech_config *config, const ech_rope_names *names, json_t *json)
 {
     int kind = config->model.rope_scaling;
+    if (kind == ECH_ROPE_SCALING_NONE && names->scaling)
+        json_object_set_new(json, "rope_scaling", json_pack("{s:s}", "rope_type", "default"));
     if (kind == ECH_ROPE_SCALING_NONE) return;
     json_t *rope = ech_family_export_rows(config, kinds[kind].rows);
     if (kind == ECH_ROPE_SCALING_LONGROPE) {
@@ -98,6 +91,9 @@ void ech_rope_export(const ech_config *config, json_t *json)
         json_object_set_new(rope, "long_factor", list_of(config->model.rope_scaling_long_factor));
     }
     json_object_set_new(json, "rope_scaling", rope);
+    if (!names->original) return; /* other programs read it outside of rope_scaling */
+    json_object_set_new(json, ORIGINAL,
+                        json_integer(config->model.rope_scaling_original_max_position_embeddings));
 }
 
 static int64_t positions(const ech_config *config)
@@ -255,18 +251,9 @@ ech_status ech_rope_check_by_type(const ech_config *config)
                                ech_family_of(config)->name);
 }
 
-void ech_rope_export_local(const ech_config *config, json_t *json)
-{
-    double local = config->model.rope_local_base_freq;
-    json_object_set_new(json, "rope_local_base_freq",
-                        json_real(local > 0 ? local : config->model.rope_theta));
-    ech_rope_export(config, json);
-}
-
 /* As transformers 5 has it, with layers of each type by themselves. */
-void ech_rope_export_by_type(const ech_config *config, json_t *json)
+static void export_by_type(const ech_config *config, json_t *json)
 {
-    ech_rope_export(config, json);
     const json_t *scaling = json_object_get(json, "rope_scaling");
     json_t *full = json_is_object(scaling) ? json_copy((json_t *)scaling)
                                            : json_pack("{s:s}", "rope_type", "default");
@@ -277,33 +264,47 @@ void ech_rope_export_by_type(const ech_config *config, json_t *json)
     json_object_set_new(json, "rope_parameters", both);
 }
 
-ech_status ech_rope_import_as(const ech_family_import *in, const ech_rope_names *names)
+void ech_rope_export(const ech_config *config, json_t *json)
 {
+    const ech_rope_names *names = ech_family_of(config)->rope;
+    double local = config->model.rope_local_base_freq;
+    if (names->local && !names->by_type)
+        json_object_set_new(json, names->local,
+                            json_real(local > 0 ? local : config->model.rope_theta));
+    export_scaling(config, names, json);
+    if (names->by_type) export_by_type(config, json);
+}
+
+static ech_rope_names complete(ech_rope_names names)
+{
+    if (!names.theta) names.theta = "rope_theta";
+    if (!names.theta_initial) names.theta_initial = "10000";
+    if (!names.part) names.part = "partial_rotary_factor";
+    if (!names.part_initial) names.part_initial = "1";
+    return names;
+}
+
+ech_status ech_rope_import(const ech_family_import *in)
+{
+    const ech_rope_names names = complete(*ech_family_of(in->config)->rope);
+    const json_t *scaling = ech_family_import_get(in, "rope_scaling");
+    const json_t *rope = ech_family_import_get(in, "rope_parameters");
     const char *name = "rope_parameters";
-    if (ech_family_import_get(in, "rope_scaling") &&
-        !is_by_type(ech_family_import_get(in, "rope_parameters")))
+    json_auto_t *otherwise = names.scaling ? json_loads(names.scaling, 0, NULL) : NULL;
+    if (!rope && !scaling) scaling = otherwise;
+    if (scaling && !is_by_type(rope)) {
         name = "rope_scaling";
-    const json_t *rope = ech_family_import_get(in, name);
+        rope = scaling;
+    }
     if (rope && !json_is_object(rope))
         ECH_FAIL(ECH_EINPUT, "%s: %s: must be an object, or null", in->path, name);
-    if (names->local)
-        ECH_TRY(import_local(in, name, names, &rope));
+    if (names.local)
+        ECH_TRY(import_local(in, name, &names, &rope));
     else if (is_by_type(rope))
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: %s: must be alike in all layers of %s", in->path, name,
                  ech_family_of(in->config)->name);
     ECH_FREED_TEXT path = {0};
     ech_text_append(&path, "%s: %s", in->path, name);
     const ech_family_import inner = {.config = in->config, .path = path.at, .json = rope};
-    return import_rope_from(in, &inner, names);
-}
-
-ech_status ech_rope_import(const ech_family_import *in, const char *theta)
-{
-    return ech_rope_import_as(
-        in, &(ech_rope_names){"rope_theta", theta, "partial_rotary_factor", "1", .original = NULL});
-}
-
-ech_status ech_family_import_rotary(const ech_family_import *in)
-{
-    return ech_rope_import(in, "10000");
+    return import_rope_from(in, &inner, &names);
 }

@@ -30,9 +30,7 @@ static const ech_family_row rows[] = {
     {"routed_scaling_factor", "model.routed_scaling_factor", .initial = "2.5"},
     ECH_ROWS_CAPACITY,
     ECH_ROWS_ATTENTION_BIAS("false"),
-    ECH_ROWS_TRAINING("0.02"),
-    ECH_ROW_TIED("false"),
-    ECH_ROW_WHOLE_ROTARY,
+    ECH_ROWS_LLAMA_REST("false"),
     ECH_ROWS_END};
 
 static ech_status check(const ech_config *config)
@@ -45,8 +43,8 @@ static ech_status check(const ech_config *config)
 
 static void export_more(const ech_config *config, json_t *json)
 {
+    (void)config;
     json_object_set_new(json, "num_nextn_predict_layers", json_integer(0));
-    ech_rope_export(config, json);
 }
 
 const ech_family ech_family_row_deepseek_v3 = {
@@ -64,7 +62,6 @@ const ech_family ech_family_row_deepseek_v3 = {
     .rows = rows,
     .import_more = ech_latent_import,
     .export_more = export_more,
-    .replaces = "dtype rope_parameters head_dim qk_head_dim" ECH_CAPACITY_NAMES,
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq",
+    .rope = &ech_rope_usual,
+    ECH_ROTARY_FILES(" head_dim qk_head_dim" ECH_CAPACITY_NAMES),
     .fused = ech_latent_fused};

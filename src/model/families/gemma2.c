@@ -18,23 +18,19 @@ static const ech_family_row rows[] = {
     ECH_ROW_WINDOW("4096"),
     ECH_ROWS_SOFTCAPS("50", "30"),
     ECH_ROW_CAUSAL,
-    ECH_ROWS_TRAINING("0.02"),
-    ECH_ROW_TIED("true"),
-    ECH_ROW_WHOLE_ROTARY,
+    ECH_ROWS_LLAMA_REST("true"),
     ECH_ROWS_END};
 
 static const ech_windows windows = {.has = ech_windows_but_every, .otherwise = 2};
 
 static ech_status import(const ech_family_import *in)
 {
-    ECH_TRY(ech_scale_import(in, "query_pre_attn_scalar", 256, ECH_SCALE_ROOT));
-    return ech_family_import_rotary(in);
+    return ech_scale_import(in, "query_pre_attn_scalar", 256, ECH_SCALE_ROOT);
 }
 
 static void export(const ech_config *config, json_t *json)
 {
     ech_scale_export(config, "query_pre_attn_scalar", ECH_SCALE_ROOT, json);
-    ech_rope_export(config, json);
 }
 
 static const ech_names names = {.mlp_norm = "pre_feedforward_layernorm"};
@@ -53,9 +49,8 @@ const ech_family ech_family_row_gemma2 = {
     .also = "model.attention_scale",
     .windows = &windows,
     .rows = rows,
+    .names = &names,
     .import_more = import,
     .export_more = export,
-    .replaces = "dtype rope_parameters hidden_act",
-    .names = &names,
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq"};
+    .rope = &ech_rope_usual,
+    ECH_ROTARY_FILES(" hidden_act")};

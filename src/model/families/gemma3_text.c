@@ -21,26 +21,23 @@ static const ech_family_row rows[] = {
     {"final_logit_softcapping", "model.final_logit_softcapping", "0", .use = ECH_ROW_REAL,
      .null = "0"},
     ECH_ROW_CAUSAL,
-    ECH_ROWS_TRAINING("0.02"),
-    ECH_ROW_TIED("true"),
-    ECH_ROW_WHOLE_ROTARY,
+    ECH_ROWS_LLAMA_REST("true"),
     ECH_ROWS_END};
 
 static const ech_windows windows = {
     .has = ech_windows_but_every, .number = "sliding_window_pattern", .otherwise = 6, .least = 1};
 
+static const ech_rope_names rope = {
+    .theta_initial = "1e6", .local = "rope_local_base_freq", .local_initial = "10000"};
+
 static ech_status import(const ech_family_import *in)
 {
-    ECH_TRY(ech_scale_import(in, "query_pre_attn_scalar", 256, ECH_SCALE_ROOT));
-    return ech_rope_import_as(in,
-                              &(ech_rope_names){"rope_theta", "1e6", "partial_rotary_factor", "1",
-                                                "rope_local_base_freq", "10000", .original = NULL});
+    return ech_scale_import(in, "query_pre_attn_scalar", 256, ECH_SCALE_ROOT);
 }
 
 static void export(const ech_config *config, json_t *json)
 {
     ech_scale_export(config, "query_pre_attn_scalar", ECH_SCALE_ROOT, json);
-    ech_rope_export_local(config, json);
 }
 
 static ech_status check(const ech_config *config)
@@ -65,9 +62,8 @@ const ech_family ech_family_row_gemma3_text = {
     .also = "model.attention_scale",
     .windows = &windows,
     .rows = rows,
+    .names = &names,
     .import_more = import,
     .export_more = export,
-    .replaces = "dtype rope_parameters hidden_act sliding_window_pattern",
-    .names = &names,
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq"};
+    .rope = &rope,
+    ECH_ROTARY_FILES(" hidden_act sliding_window_pattern")};

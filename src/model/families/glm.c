@@ -5,7 +5,7 @@
  */
 #include "model/family.h"
 
-static const ech_family_row rows[] = {
+const ech_family_row ech_glm_rows[] = {
     ECH_ROWS_SIZES,
     ECH_ROW_KV_HEADS("2"),
     {"head_dim", "model.head_dim", .initial = "128"},
@@ -20,15 +20,11 @@ static const ech_family_row rows[] = {
     ECH_ROW_NO_PAD,
     ECH_ROWS_END};
 
-static const ech_family_fused fused[] = {
+const ech_family_fused ech_glm_fused[] = {
     {.file = ".mlp.gate_up_proj", .parts = ".mlp.gate_proj .mlp.up_proj", .order = ECH_FUSED_PARTS},
     {.file = NULL}};
 
-static ech_status import_more(const ech_family_import *in)
-{
-    return ech_rope_import_as(in, &(ech_rope_names){"rope_theta", "10000", "partial_rotary_factor",
-                                                    "0.5", .original = NULL});
-}
+const ech_rope_names ech_glm_rope = {.part_initial = "0.5"};
 
 const ech_family ech_family_row_glm = {
     .name = "glm",
@@ -37,10 +33,7 @@ const ech_family ech_family_row_glm = {
     .constants = "model.rope_interleaved=true",
     .defaults = "model.qkv_bias=true model.partial_rotary_factor=0.5",
     .architecture = "GlmForCausalLM",
-    .rows = rows,
-    .import_more = import_more,
-    .export_more = ech_rope_export,
-    .replaces = "dtype rope_parameters",
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq",
-    .fused = fused};
+    .rows = ech_glm_rows,
+    .rope = &ech_glm_rope,
+    ECH_ROTARY_FILES(""),
+    .fused = ech_glm_fused};

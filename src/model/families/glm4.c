@@ -5,33 +5,8 @@
  */
 #include "model/family.h"
 
-static const ech_family_row rows[] = {
-    ECH_ROWS_SIZES,
-    ECH_ROW_KV_HEADS("2"),
-    {"head_dim", "model.head_dim", .initial = "128"},
-    ECH_ROW_POSITIONS("131072"),
-    ECH_ROW_GATED_ACT,
-    ECH_ROWS_ROPE,
-    {"partial_rotary_factor", "model.partial_rotary_factor", .use = ECH_ROW_UNREAD},
-    ECH_ROW_RMS_EPS("1.5625e-7"),
-    {"attention_bias", "model.qkv_bias", .initial = "true"},
-    ECH_ROWS_TRAINING("0.02"),
-    ECH_ROW_TIED("false"),
-    ECH_ROW_NO_PAD,
-    ECH_ROWS_END};
-
 static const ech_names names = {.after_attention_norm = "post_self_attn_layernorm",
                                 .after_mlp_norm = "post_mlp_layernorm"};
-
-static const ech_family_fused fused[] = {
-    {.file = ".mlp.gate_up_proj", .parts = ".mlp.gate_proj .mlp.up_proj", .order = ECH_FUSED_PARTS},
-    {.file = NULL}};
-
-static ech_status import_more(const ech_family_import *in)
-{
-    return ech_rope_import_as(in, &(ech_rope_names){"rope_theta", "10000", "partial_rotary_factor",
-                                                    "0.5", .original = NULL});
-}
 
 const ech_family ech_family_row_glm4 = {
     .name = "glm4",
@@ -40,11 +15,8 @@ const ech_family ech_family_row_glm4 = {
     .constants = "model.norm_placement=both model.rope_interleaved=true",
     .defaults = "model.qkv_bias=true model.partial_rotary_factor=0.5",
     .architecture = "Glm4ForCausalLM",
-    .rows = rows,
-    .import_more = import_more,
-    .export_more = ech_rope_export,
-    .replaces = "dtype rope_parameters",
+    .rows = ech_glm_rows,
     .names = &names,
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq",
-    .fused = fused};
+    .rope = &ech_glm_rope,
+    ECH_ROTARY_FILES(""),
+    .fused = ech_glm_fused};

@@ -41,12 +41,6 @@ static const ech_family_fused fused[] = {
      .order = ECH_FUSED_HEADS},
     {.file = NULL}};
 
-static ech_status import_more(const ech_family_import *in)
-{
-    return ech_rope_import_as(
-        in, &(ech_rope_names){"rotary_emb_base", "10000", "rotary_pct", "0.25", .original = NULL});
-}
-
 const ech_family ech_family_row_gpt_neox = {
     .name = "gpt_neox",
     .help = "GPT-NeoX and Pythia: GPT-2 with partial rotary positions and parallel branches",
@@ -57,8 +51,9 @@ const ech_family ech_family_row_gpt_neox = {
     .inner = ech_inner_quadruple,
     .architecture = "GPTNeoXForCausalLM",
     .rows = rows,
-    .import_more = import_more,
-    .export_more = ech_rope_export,
+    .rope = &(const ech_rope_names){.theta = "rotary_emb_base",
+                                    .part = "rotary_pct",
+                                    .part_initial = "0.25"},
     .replaces = "dtype rope_parameters",
     .names = &names,
     .prefix = "gpt_neox.",

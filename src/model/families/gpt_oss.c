@@ -19,9 +19,7 @@ static const ech_family_row rows[] = {
     ECH_ROWS_CAPACITY,
     ECH_ROWS_ATTENTION_BIAS("true"),
     ECH_ROW_WINDOW("128"),
-    ECH_ROWS_TRAINING("0.02"),
-    ECH_ROW_TIED("false"),
-    ECH_ROW_WHOLE_ROTARY,
+    ECH_ROWS_LLAMA_REST("false"),
     ECH_ROWS_END};
 
 static const ech_windows windows = {.has = ech_windows_but_every, .otherwise = 2};
@@ -34,35 +32,24 @@ static ech_status import_constant(const ech_family_import *in, const char *name,
     ECH_FAIL(ECH_EUNSUPPORTED, "%s: %s: not supported; only %g", in->path, name, is);
 }
 
-/* A file without any has YaRN. */
-static ech_status import_rotary(const ech_family_import *in)
-{
-    json_auto_t *json = json_copy((json_t *)in->json);
-    ech_family_import with = *in;
-    with.json = json;
-    if (!ech_family_import_get(in, "rope_parameters") && !ech_family_import_get(in, "rope_scaling"))
-        json_object_set_new(json, "rope_scaling",
-                            json_pack("{s:s, s:f, s:f, s:f, s:b, s:i}", "rope_type", "yarn",
-                                      "factor", 32.0, "beta_fast", 32.0, "beta_slow", 1.0,
-                                      "truncate", 0, "original_max_position_embeddings", 4096));
-    return ech_rope_import(&with, "150000");
-}
+static const ech_rope_names rope = {
+    .theta_initial = "150000",
+    .scaling =
+        "{\"rope_type\": \"yarn\", \"factor\": 32.0, \"beta_fast\": 32.0, \"beta_slow\": 1.0, "
+        "\"truncate\": false, \"original_max_position_embeddings\": 4096}"};
 
 static ech_status import_more(const ech_family_import *in)
 {
     ECH_TRY(import_constant(in, "swiglu_alpha", 1.702));
     ECH_TRY(import_constant(in, "swiglu_limit", 7));
-    ECH_TRY(ech_family_import_experts(in, "128"));
-    return import_rotary(in);
+    return ech_family_import_experts(in, "128");
 }
 
 static void export_more(const ech_config *config, json_t *json)
 {
+    (void)config;
     json_object_set_new(json, "swiglu_alpha", json_real(1.702));
     json_object_set_new(json, "swiglu_limit", json_real(7));
-    ech_rope_export(config, json);
-    if (config->model.rope_scaling == ECH_ROPE_SCALING_NONE)
-        json_object_set_new(json, "rope_scaling", json_pack("{s:s}", "rope_type", "default"));
 }
 
 static ech_status check(const ech_config *config)
@@ -108,10 +95,9 @@ const ech_family ech_family_row_gpt_oss = {
     .also = "model.attention_sinks model.moe_bias",
     .windows = &windows,
     .rows = rows,
+    .names = &names,
     .import_more = import_more,
     .export_more = export_more,
-    .replaces = "dtype rope_parameters" ECH_CAPACITY_NAMES,
-    .names = &names,
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq",
+    .rope = &rope,
+    ECH_ROTARY_FILES(ECH_CAPACITY_NAMES),
     .fused = fused};

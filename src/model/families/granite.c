@@ -14,9 +14,7 @@ static const ech_family_row rows[] = {
     {"embedding_multiplier", "model.embedding_multiplier", .initial = "1"},
     {"residual_multiplier", "model.residual_multiplier", .initial = "1"},
     {"logits_scaling", "model.logits_scaling", .initial = "1"},
-    ECH_ROWS_TRAINING("0.02"),
-    ECH_ROW_TIED("false"),
-    ECH_ROW_WHOLE_ROTARY,
+    ECH_ROWS_LLAMA_REST("false"),
     ECH_ROWS_END};
 
 /* A factor of 0 in the file is none that a run file can have. */
@@ -26,22 +24,19 @@ static ech_status import(const ech_family_import *in)
     if (json_is_number(factor) && !(json_number_value(factor) > 0))
         ECH_FAIL(ECH_EINPUT, "%s: embedding_multiplier = %g: must be above 0", in->path,
                  json_number_value(factor));
-    ECH_TRY(ech_scale_import(in, "attention_multiplier", 1, ECH_SCALE_FACTOR));
-    return ech_family_import_rotary(in);
+    return ech_scale_import(in, "attention_multiplier", 1, ECH_SCALE_FACTOR);
 }
 
 static void export(const ech_config *config, json_t *json)
 {
     ech_scale_export(config, "attention_multiplier", ECH_SCALE_FACTOR, json);
-    ech_rope_export(config, json);
 }
 
 /* In a run file, 0 is the square root of the width. */
 static ech_status check(const ech_config *config)
 {
     if (config->model.embedding_multiplier > 0) return ECH_OK;
-    return ech_config_complain(config, "model.embedding_multiplier",
-                               "must be above 0 in granite");
+    return ech_config_complain(config, "model.embedding_multiplier", "must be above 0 in granite");
 }
 
 const ech_family ech_family_row_granite = {
@@ -54,6 +49,5 @@ const ech_family ech_family_row_granite = {
     .rows = rows,
     .import_more = import,
     .export_more = export,
-    .replaces = "dtype rope_parameters",
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq"};
+    .rope = &ech_rope_usual,
+    ECH_ROTARY_FILES("")};

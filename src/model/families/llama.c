@@ -10,9 +10,7 @@ static const ech_family_row rows[] = {ECH_ROWS_SIZES,
                                       ECH_ROWS_LLAMA("2048", "1e-6"),
                                       ECH_ROWS_ATTENTION_BIAS("false"),
                                       ECH_ROW_MLP_BIAS("false"),
-                                      ECH_ROWS_TRAINING("0.02"),
-                                      ECH_ROW_TIED("false"),
-                                      ECH_ROW_WHOLE_ROTARY,
+                                      ECH_ROWS_LLAMA_REST("false"),
                                       ECH_ROW_NO_WINDOW,
                                       ECH_ROWS_END};
 
@@ -36,8 +34,5 @@ const ech_family ech_family_row_llama = {
     .check = check,
     .architecture = "LlamaForCausalLM",
     .rows = rows,
-    .import_more = ech_family_import_rotary,
-    .export_more = ech_rope_export,
-    .replaces = "dtype rope_parameters",
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq"};
+    .rope = &ech_rope_usual,
+    ECH_ROTARY_FILES("")};

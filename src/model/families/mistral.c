@@ -21,8 +21,5 @@ const ech_family ech_family_row_mistral = {
     .architecture = "MistralForCausalLM",
     .windows = &ech_windows_of_all,
     .rows = rows,
-    .import_more = ech_family_import_rotary,
-    .export_more = ech_rope_export,
-    .replaces = "dtype rope_parameters",
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq"};
+    .rope = &ech_rope_usual,
+    ECH_ROTARY_FILES("")};

@@ -14,9 +14,7 @@ static const ech_family_row rows[] = {
     {"router_jitter_noise", "model.router_jitter_noise", "0",
      .use = ECH_ROW_MAY_DIFFER | ECH_ROW_UNWRITTEN},
     ECH_ROWS_CAPACITY,
-    ECH_ROWS_TRAINING("0.02"),
-    ECH_ROW_TIED("false"),
-    ECH_ROW_WHOLE_ROTARY,
+    ECH_ROWS_LLAMA_REST("false"),
     ECH_ROW_WINDOW("0"),
     ECH_ROWS_END};
 
@@ -29,11 +27,6 @@ static const ech_names names = {.router = "block_sparse_moe.gate",
                                 .shared_up = "block_sparse_moe.shared_experts.w3",
                                 .shared_down = "block_sparse_moe.shared_experts.w2"};
 
-static ech_status import_more(const ech_family_import *in)
-{
-    return ech_rope_import(in, "1000000");
-}
-
 const ech_family ech_family_row_mixtral = {
     .name = "mixtral",
     .help = "Mixtral: Llama with experts in place of the feed-forward layers; each token uses some",
@@ -42,9 +35,6 @@ const ech_family ech_family_row_mixtral = {
     .architecture = "MixtralForCausalLM",
     .windows = &ech_windows_of_all,
     .rows = rows,
-    .import_more = import_more,
-    .export_more = ech_rope_export,
-    .replaces = "dtype rope_parameters" ECH_CAPACITY_NAMES,
     .names = &names,
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq"};
+    .rope = &(const ech_rope_names){.theta_initial = "1000000"},
+    ECH_ROTARY_FILES(ECH_CAPACITY_NAMES)};

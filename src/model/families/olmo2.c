@@ -9,9 +9,7 @@ static const ech_family_row rows[] = {ECH_ROWS_SIZES,
                                       ECH_ROW_KV_HEADS_AS_HEADS,
                                       ECH_ROWS_LLAMA("2048", "1e-5"),
                                       ECH_ROWS_ATTENTION_BIAS("false"),
-                                      ECH_ROWS_TRAINING("0.02"),
-                                      ECH_ROW_TIED("false"),
-                                      ECH_ROW_WHOLE_ROTARY,
+                                      ECH_ROWS_LLAMA_REST("false"),
                                       ECH_ROW_NO_WINDOW,
                                       ECH_ROWS_END};
 
@@ -22,8 +20,5 @@ const ech_family ech_family_row_olmo2 = {
     .constants = "model.norm_placement=after model.head_norm=full",
     .architecture = "Olmo2ForCausalLM",
     .rows = rows,
-    .import_more = ech_family_import_rotary,
-    .export_more = ech_rope_export,
-    .replaces = "dtype rope_parameters",
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq"};
+    .rope = &ech_rope_usual,
+    ECH_ROTARY_FILES("")};

@@ -10,16 +10,14 @@ static const ech_family_row rows[] = {ECH_ROWS_SIZES,
                                       ECH_ROWS_LLAMA("2048", "1e-5"),
                                       ECH_ROWS_ATTENTION_BIAS("false"),
                                       ECH_ROW_WINDOW("4096"),
-                                      ECH_ROWS_TRAINING("0.02"),
-                                      ECH_ROW_TIED("false"),
-                                      ECH_ROW_WHOLE_ROTARY,
+                                      ECH_ROWS_LLAMA_REST("false"),
                                       ECH_ROWS_END};
 
 static const ech_windows windows = {.has = ech_windows_but_every, .otherwise = 4};
 
 /* Versions of transformers differ in which layers have the base of a file that states one: in 5.24,
  * those with a window have 500000 in any case. */
-static ech_status check_base(const ech_family_import *in)
+static ech_status import_more(const ech_family_import *in)
 {
     const json_t *theta = ech_family_import_get(in, "rope_theta");
     const json_t *rope = ech_family_import_get(in, "rope_parameters");
@@ -32,17 +30,8 @@ static ech_status check_base(const ech_family_import *in)
              in->path, rope ? "rope_parameters" : "rope_theta");
 }
 
-static ech_status import_more(const ech_family_import *in)
-{
-    ECH_TRY(check_base(in));
-    return ech_rope_import_as(in, &(ech_rope_names){"rope_theta", "500000", "partial_rotary_factor",
-                                                    "1", "rope_theta", "500000", .original = NULL});
-}
-
-static void export_more(const ech_config *config, json_t *json)
-{
-    ech_rope_export_by_type(config, json);
-}
+static const ech_rope_names rope = {
+    .theta_initial = "500000", .local = "rope_theta", .local_initial = "500000", .by_type = true};
 
 static ech_status check(const ech_config *config)
 {
@@ -65,7 +54,5 @@ const ech_family ech_family_row_olmo3 = {
     .windows = &windows,
     .rows = rows,
     .import_more = import_more,
-    .export_more = export_more,
-    .replaces = "dtype rope_parameters",
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq"};
+    .rope = &rope,
+    ECH_ROTARY_FILES("")};

@@ -18,16 +18,13 @@ static const ech_family_row rows[] = {
     ECH_ROWS_CAPACITY,
     ECH_ROWS_ATTENTION_BIAS("false"),
     {"clip_qkv", .initial = "null", .property = "clipped queries, keys and values"},
-    ECH_ROWS_TRAINING("0.02"),
-    ECH_ROW_TIED("false"),
-    ECH_ROW_WHOLE_ROTARY,
+    ECH_ROWS_LLAMA_REST("false"),
     ECH_ROW_NO_WINDOW,
     ECH_ROWS_END};
 
 static ech_status import_more(const ech_family_import *in)
 {
-    ECH_TRY(ech_family_import_experts(in, "64"));
-    return ech_family_import_rotary(in);
+    return ech_family_import_experts(in, "64");
 }
 
 const ech_family ech_family_row_olmoe = {
@@ -39,7 +36,5 @@ const ech_family ech_family_row_olmoe = {
     .architecture = "OlmoeForCausalLM",
     .rows = rows,
     .import_more = import_more,
-    .export_more = ech_rope_export,
-    .replaces = "dtype rope_parameters num_local_experts" ECH_CAPACITY_NAMES,
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq"};
+    .rope = &ech_rope_usual,
+    ECH_ROTARY_FILES(" num_local_experts" ECH_CAPACITY_NAMES)};

@@ -20,21 +20,6 @@ static const ech_family_row rows[] = {
     ECH_ROW_NO_PAD,
     ECH_ROWS_END};
 
-/* Other programs read the original positions outside of rope_scaling. */
-static ech_status import(const ech_family_import *in)
-{
-    return ech_rope_import_as(in, &(ech_rope_names){"rope_theta", "10000", "partial_rotary_factor",
-                                                    "1", .original = "4096"});
-}
-
-static void export(const ech_config *config, json_t *json)
-{
-    ech_rope_export(config, json);
-    if (config->model.rope_scaling == ECH_ROPE_SCALING_NONE) return;
-    json_object_set_new(json, "original_max_position_embeddings",
-                        json_integer(config->model.rope_scaling_original_max_position_embeddings));
-}
-
 static const ech_family_fused fused[] = {
     {.file = ".self_attn.qkv_proj",
      .parts = ".self_attn.q_proj .self_attn.k_proj .self_attn.v_proj",
@@ -60,10 +45,7 @@ const ech_family ech_family_row_phi3 = {
     .architecture = "Phi3ForCausalLM",
     .windows = &ech_windows_of_all,
     .rows = rows,
-    .import_more = import,
     .check = check,
-    .export_more = export,
-    .replaces = "dtype rope_parameters",
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq",
+    .rope = &(const ech_rope_names){.original = "4096"},
+    ECH_ROTARY_FILES(""),
     .fused = fused};

@@ -5,12 +5,8 @@
  */
 #include "model/family.h"
 
-static const ech_family_row rows[] = {ECH_ROWS_SIZES,
-                                      ECH_ROW_KV_HEADS_OR_NULL("32"),
-                                      ECH_ROWS_LLAMA("32768", "1e-6"),
-                                      ECH_ROWS_TRAINING("0.02"),
-                                      ECH_ROW_TIED("false"),
-                                      ECH_ROW_WHOLE_ROTARY,
+static const ech_family_row rows[] = {ECH_ROWS_SIZES, ECH_ROW_KV_HEADS_OR_NULL("32"),
+                                      ECH_ROWS_LLAMA("32768", "1e-6"), ECH_ROWS_LLAMA_REST("false"),
                                       ECH_ROWS_END};
 
 const ech_family ech_family_row_qwen2 = {
@@ -21,8 +17,5 @@ const ech_family ech_family_row_qwen2 = {
     .architecture = "Qwen2ForCausalLM",
     .windows = &ech_windows_of_last,
     .rows = rows,
-    .import_more = ech_family_import_rotary,
-    .export_more = ech_rope_export,
-    .replaces = "dtype rope_parameters",
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq"};
+    .rope = &ech_rope_usual,
+    ECH_ROTARY_FILES("")};

@@ -20,9 +20,7 @@ static const ech_family_row rows[] = {
     {"decoder_sparse_step", "model.moe_every", .initial = "1"},
     ECH_ROWS_CAPACITY,
     {"qkv_bias", "model.qkv_bias", .initial = "true"},
-    ECH_ROWS_TRAINING("0.02"),
-    ECH_ROW_TIED("false"),
-    ECH_ROW_WHOLE_ROTARY,
+    ECH_ROWS_LLAMA_REST("false"),
     ECH_ROWS_END};
 
 static const ech_names names = {.shared_gate = "mlp.shared_expert.gate_proj",
@@ -59,8 +57,7 @@ static ech_status import_more(const ech_family_import *in)
 {
     ECH_TRY(ech_family_import_experts(in, "60"));
     ECH_TRY(import_shared(in));
-    ECH_TRY(ech_family_import_dense(in));
-    return ech_family_import_rotary(in);
+    return ech_family_import_dense(in);
 }
 
 static void export_more(const ech_config *config, json_t *json)
@@ -68,7 +65,6 @@ static void export_more(const ech_config *config, json_t *json)
     int64_t width = config->model.moe_shared_experts * config->model.moe_intermediate_size;
     json_object_set_new(json, SHARED, json_integer(width));
     ech_family_export_dense(config, json);
-    ech_rope_export(config, json);
 }
 
 static ech_status check(const ech_config *config)
@@ -89,9 +85,8 @@ const ech_family ech_family_row_qwen2_moe = {
     .architecture = "Qwen2MoeForCausalLM",
     .windows = &windows,
     .rows = rows,
+    .names = &names,
     .import_more = import_more,
     .export_more = export_more,
-    .replaces = "dtype rope_parameters num_local_experts" ECH_CAPACITY_NAMES,
-    .names = &names,
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq"};
+    .rope = &ech_rope_usual,
+    ECH_ROTARY_FILES(" num_local_experts" ECH_CAPACITY_NAMES)};

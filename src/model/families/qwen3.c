@@ -14,9 +14,7 @@ static const ech_family_row rows[] = {ECH_ROWS_SIZES,
                                       ECH_ROWS_ROPE,
                                       ECH_ROW_RMS_EPS("1e-6"),
                                       ECH_ROWS_ATTENTION_BIAS("false"),
-                                      ECH_ROWS_TRAINING("0.02"),
-                                      ECH_ROW_TIED("false"),
-                                      ECH_ROW_WHOLE_ROTARY,
+                                      ECH_ROWS_LLAMA_REST("false"),
                                       ECH_ROWS_END};
 
 const ech_family ech_family_row_qwen3 = {
@@ -28,8 +26,5 @@ const ech_family ech_family_row_qwen3 = {
     .architecture = "Qwen3ForCausalLM",
     .windows = &ech_windows_of_last,
     .rows = rows,
-    .import_more = ech_family_import_rotary,
-    .export_more = ech_rope_export,
-    .replaces = "dtype rope_parameters",
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq"};
+    .rope = &ech_rope_usual,
+    ECH_ROTARY_FILES("")};

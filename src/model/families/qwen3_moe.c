@@ -16,9 +16,7 @@ static const ech_family_row rows[] = {
     {"decoder_sparse_step", "model.moe_every", .initial = "1"},
     ECH_ROWS_CAPACITY,
     ECH_ROWS_ATTENTION_BIAS("false"),
-    ECH_ROWS_TRAINING("0.02"),
-    ECH_ROW_TIED("false"),
-    ECH_ROW_WHOLE_ROTARY,
+    ECH_ROWS_LLAMA_REST("false"),
     ECH_ROWS_END};
 
 static const ech_windows windows = {.switched = "4096", .alike = true};
@@ -26,14 +24,7 @@ static const ech_windows windows = {.switched = "4096", .alike = true};
 static ech_status import_more(const ech_family_import *in)
 {
     ECH_TRY(ech_family_import_experts(in, "128"));
-    ECH_TRY(ech_family_import_dense(in));
-    return ech_family_import_rotary(in);
-}
-
-static void export_more(const ech_config *config, json_t *json)
-{
-    ech_family_export_dense(config, json);
-    ech_rope_export(config, json);
+    return ech_family_import_dense(in);
 }
 
 const ech_family ech_family_row_qwen3_moe = {
@@ -46,7 +37,6 @@ const ech_family ech_family_row_qwen3_moe = {
     .windows = &windows,
     .rows = rows,
     .import_more = import_more,
-    .export_more = export_more,
-    .replaces = "dtype rope_parameters num_local_experts" ECH_CAPACITY_NAMES,
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq"};
+    .export_more = ech_family_export_dense,
+    .rope = &ech_rope_usual,
+    ECH_ROTARY_FILES(" num_local_experts" ECH_CAPACITY_NAMES)};

@@ -13,14 +13,12 @@ static const ech_family_row rows[] = {ECH_ROWS_SIZES,
                                       ECH_ROWS_LLAMA("32768", "1e-6"),
                                       ECH_ROWS_ATTENTION_BIAS("false"),
                                       ECH_ROW_MLP_BIAS("false"),
-                                      ECH_ROWS_TRAINING("0.02"),
-                                      ECH_ROW_TIED("true"),
-                                      ECH_ROW_WHOLE_ROTARY,
+                                      ECH_ROWS_LLAMA_REST("true"),
                                       ECH_ROW_NO_PAD,
                                       ECH_ROWS_END};
 
 /* The list says of each layer whether it is rotary; more entries than layers are not used. */
-static ech_status import_rotary(const ech_family_import *in)
+static ech_status import_more(const ech_family_import *in)
 {
     int64_t L = in->config->model.num_hidden_layers, interval = 4, rotary = 0;
     const json_t *list = ech_family_import_get(in, LIST),
@@ -47,19 +45,12 @@ static bool has_window(const ech_config *config, int64_t n, int64_t i)
 
 static const ech_windows windows = {.has = has_window, .switched = "0"};
 
-static ech_status import_more(const ech_family_import *in)
-{
-    ECH_TRY(import_rotary(in));
-    return ech_rope_import(in, "2000000");
-}
-
 static void export_more(const ech_config *config, json_t *json)
 {
     json_t *list = json_array();
     for (int64_t i = 0; i < config->model.num_hidden_layers; i++)
         json_array_append_new(list, json_integer(ech_model_rotates(config, i)));
     json_object_set_new(json, LIST, list);
-    ech_rope_export(config, json);
 }
 
 const ech_family ech_family_row_smollm3 = {
@@ -74,6 +65,5 @@ const ech_family ech_family_row_smollm3 = {
     .rows = rows,
     .import_more = import_more,
     .export_more = export_more,
-    .replaces = "dtype rope_parameters " INTERVAL,
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq"};
+    .rope = &(const ech_rope_names){.theta_initial = "2000000"},
+    ECH_ROTARY_FILES(" " INTERVAL)};

@@ -5,10 +5,7 @@
  */
 #include "model/family.h"
 
-#define BIAS(key, use_of)                                                                          \
-    {                                                                                              \
-        "use_bias", key, .initial = "true", .use = use_of                                          \
-    }
+#define BIAS(key, use_of) ECH_ROW("use_bias", key, .initial = "true", .use = use_of)
 
 static const ech_family_row rows[] = {
     ECH_ROWS_SIZES,
@@ -42,9 +39,6 @@ const ech_family ech_family_row_starcoder2 = {
     .architecture = "Starcoder2ForCausalLM",
     .windows = &ech_windows_of_all,
     .rows = rows,
-    .import_more = ech_family_import_rotary,
-    .export_more = ech_rope_export,
-    .replaces = "dtype rope_parameters",
     .names = &names,
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq"};
+    .rope = &ech_rope_usual,
+    ECH_ROTARY_FILES("")};

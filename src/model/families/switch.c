@@ -60,9 +60,6 @@ const ech_family ech_family_row_switch = {
     .ours = true,
     .architecture = "SwitchForCausalLM",
     .rows = rows,
-    .import_more = ech_family_import_rotary,
-    .export_more = ech_rope_export,
-    .replaces = "dtype rope_parameters" ECH_CAPACITY_NAMES,
     .names = &names,
-    .prefix = "model.",
-    .buffers = ".rotary_emb.inv_freq"};
+    .rope = &ech_rope_usual,
+    ECH_ROTARY_FILES(ECH_CAPACITY_NAMES)};
