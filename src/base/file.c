@@ -5,6 +5,7 @@
  */
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -20,6 +21,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "base/tick.h"
 #include "base/writing.h"
 
@@ -392,6 +394,21 @@ bool ech_file_is_folder(const char *path)
 {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+void ech_file_names_free(ech_file_names *names)
+{
+    for (size_t i = 0; i < names->n; i++) free(names->at[i]);
+    free(names->at);
+}
+
+void ech_file_list(const char *folder, bool (*wants)(const char *name), ech_file_names *out)
+{
+    DIR *listing = opendir(folder);
+    for (const struct dirent *entry; listing && (entry = readdir(listing));)
+        if (wants(entry->d_name)) ECH_PUSH(*out, ech_strdup(entry->d_name));
+    if (listing) closedir(listing);
+    if (out->n) qsort(out->at, out->n, sizeof *out->at, ech_text_compare);
 }
 
 char *ech_file_join(const char *folder, const char *name)

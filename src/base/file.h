@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/memory.h"
 #include "base/status.h"
 
 /* ech_file_read and ech_file_open accept regular files, and links to them. Pipes, devices and
@@ -71,6 +72,12 @@ bool ech_file_exists(const char *path);
 bool ech_file_is_folder(const char *path);
 bool ech_file_is_link(const char *path);
 bool ech_file_has(const char *folder, const char *name); /* FOLDER/NAME exists */
+
+/* Names in new memory. */
+typedef ECH_LIST(char *) ech_file_names;
+void ech_file_names_free(ech_file_names *names);
+/* The names in a folder that are wanted, in the order of their bytes; none if it cannot be read. */
+void ech_file_list(const char *folder, bool (*wants)(const char *name), ech_file_names *out);
 
 /* "a" + "b" -> "a/b" in new memory, released with free(). */
 char *ech_file_join(const char *folder, const char *name);

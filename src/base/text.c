@@ -130,6 +130,17 @@ const char *ech_text_find_value(const char *assignments, const char *key, size_t
 
 enum { LONGEST_NAME = 64 };
 
+bool ech_text_ends_in(const char *text, const char *ending)
+{
+    size_t n = strlen(text), m = strlen(ending);
+    return n > m && strcmp(text + n - m, ending) == 0;
+}
+
+int ech_text_compare(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 static size_t smaller(size_t a, size_t b)
 {
     return a < b ? a : b;

@@ -64,6 +64,12 @@ char *ech_text_from_count(int64_t n, const char *noun, char *buffer, size_t size
 /* The same in a buffer that lives as long as the enclosing block. */
 #define ECH_COUNT(n, noun) ech_text_from_count((n), (noun), (char[64]){0}, 64)
 
+/* True for a text that ends in `ending` and is longer. */
+bool ech_text_ends_in(const char *text, const char *ending);
+/* For qsort and bsearch: strcmp of texts whose pointers, or structs that begin with them, are at a
+ * and b. */
+int ech_text_compare(const void *a, const void *b);
+
 /* For "did you mean": the only candidate that begins with `name`; else the closest one by edit
  * distance; else the shortest one that `name` abbreviates ("num_layers" for num_hidden_layers);
  * NULL if none is close. */

@@ -4,12 +4,9 @@
  */
 #include "checkpoint/foreign.h"
 
-#include <dirent.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "base/memory.h"
 #include "base/text.h"
 
 #define PICKLE                                                                                     \
@@ -36,22 +33,7 @@ static const struct {
 
 static bool is_gguf(const char *name)
 {
-    size_t n = strlen(name), end = strlen(".gguf");
-    return n > end && strcmp(name + n - end, ".gguf") == 0;
-}
-
-/* The first GGUF file in the order of names; NULL: there is none. Release with free(). */
-static char *find_gguf(const char *folder)
-{
-    char *first = NULL;
-    DIR *listing = opendir(folder);
-    for (const struct dirent *entry; listing && (entry = readdir(listing));) {
-        if (!is_gguf(entry->d_name) || (first && strcmp(first, entry->d_name) < 0)) continue;
-        free(first);
-        first = ech_strdup(entry->d_name);
-    }
-    if (listing) closedir(listing);
-    return first;
+    return ech_text_ends_in(name, ".gguf");
 }
 
 static ech_status refuse_gguf(const char *folder, const char *name)
@@ -76,6 +58,7 @@ ech_status ech_foreign_check(const char *path)
         ech_text_append(&text, kinds[i].text, path);
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: %s: %s", path, kinds[i].file, text.at);
     }
-    ECH_FREED char *gguf = find_gguf(path);
-    return gguf ? refuse_gguf(path, gguf) : ECH_OK;
+    ECH_CLEANUP(ech_file_names_free) ech_file_names found = {0};
+    ech_file_list(path, is_gguf, &found);
+    return found.n ? refuse_gguf(path, found.at[0]) : ECH_OK;
 }

@@ -21,7 +21,7 @@ typedef enum ech_raw_order {
 } ech_raw_order;
 
 typedef struct ech_raw_tensor {
-    const char *name; /* of the parameter */
+    const char *name; /* of the parameter; first, for ech_text_compare */
     int dims;         /* 1 or 2 */
     int64_t shape[2]; /* as read */
     ech_raw_order order;

@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "checkpoint/raw.h"
 
 enum { LLMC = 20240326, LLMC_BYTES = 1024, LLMC_VERSION = 1, LLMC_VOCABULARY = 3, LLMC_PADDED = 7 };
@@ -275,17 +276,11 @@ static void list(ech_raw *raw, const format *as, const ech_config *config, bool 
     }
 }
 
-static int by_name(const void *a, const void *b)
-{
-    const ech_raw_tensor *x = a, *y = b;
-    return strcmp(x->name, y->name);
-}
-
 const ech_raw_tensor *ech_raw_find(const ech_raw *raw, const char *name)
 {
     const ech_raw_tensor key = {.name = name};
     if (!raw->tensor.n) return NULL;
-    return bsearch(&key, raw->tensor.at, raw->tensor.n, sizeof key, by_name);
+    return bsearch(&key, raw->tensor.at, raw->tensor.n, sizeof key, ech_text_compare);
 }
 
 /* ---- reading a header ---- */
@@ -332,7 +327,7 @@ static ech_status read_as(const format *as, const header *head, int64_t file_byt
                  ": truncated, or not such a file; copy or export it again",
                  raw->path, file_bytes, raw->format, raw->bytes);
     list(raw, as, config, false);
-    qsort(raw->tensor.at, raw->tensor.n, sizeof *raw->tensor.at, by_name);
+    qsort(raw->tensor.at, raw->tensor.n, sizeof *raw->tensor.at, ech_text_compare);
     return ECH_OK;
 }
 

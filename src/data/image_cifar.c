@@ -3,9 +3,7 @@
  * CIFAR-10's binary files: records of a label and the planes of 32 x 32 red, green and blue bytes.
  * A folder has data_batch_*.bin, and the names of classes in batches.meta.txt.
  */
-#include <dirent.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -14,46 +12,16 @@
 
 enum { SIDE = 32, PLANE = SIDE * SIDE, CHANNELS = 3, RECORD = 1 + CHANNELS * PLANE, CLASSES = 10 };
 
-static bool has_ending(const char *name, const char *ending)
-{
-    size_t n = strlen(name), m = strlen(ending);
-    return n > m && strcmp(name + n - m, ending) == 0;
-}
-
 static bool is_batch(const char *name)
 {
-    return strncmp(name, "data_batch", strlen("data_batch")) == 0 && has_ending(name, ".bin");
-}
-
-static int by_bytes(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-typedef ECH_LIST(char *) paths;
-
-static void free_paths(paths *p)
-{
-    for (size_t i = 0; i < p->n; i++) free(p->at[i]);
-    free(p->at);
-}
-
-/* The batches of a folder in the byte order of their names; none if it cannot be read. */
-static void find_batches(const char *folder, paths *out)
-{
-    DIR *dir = opendir(folder);
-    if (!dir) return;
-    for (struct dirent *entry; (entry = readdir(dir));)
-        if (is_batch(entry->d_name)) ECH_PUSH(*out, ech_file_join(folder, entry->d_name));
-    closedir(dir);
-    if (out->n) qsort(out->at, out->n, sizeof *out->at, by_bytes);
+    return strncmp(name, "data_batch", strlen("data_batch")) == 0 && ech_text_ends_in(name, ".bin");
 }
 
 static bool is_cifar(const char *path)
 {
-    ECH_CLEANUP(free_paths) paths batches = {0};
-    if (!ech_file_is_folder(path)) return ech_file_exists(path) && has_ending(path, ".bin");
-    find_batches(path, &batches);
+    ECH_CLEANUP(ech_file_names_free) ech_file_names batches = {0};
+    if (!ech_file_is_folder(path)) return ech_file_exists(path) && ech_text_ends_in(path, ".bin");
+    ech_file_list(path, is_batch, &batches);
     return batches.n > 0;
 }
 
@@ -90,15 +58,16 @@ static ech_status find_classes(const char *folder, ech_image_source *out)
 
 static ech_status open_cifar(const char *path, ech_image_source *out)
 {
-    ECH_CLEANUP(free_paths) paths batches = {0};
+    ECH_CLEANUP(ech_file_names_free) ech_file_names batches = {0};
     bool folder = ech_file_is_folder(path);
-    if (folder)
-        find_batches(path, &batches);
-    else
-        ECH_PUSH(batches, ech_strdup(path));
     ECH_FREED char *beside = folder ? ech_strdup(path) : ech_file_parent(path);
     out->sizes = (ech_image_header){.height = SIDE, .width = SIDE, .channels = CHANNELS};
-    for (size_t i = 0; i < batches.n; i++) ECH_TRY(add_batch(batches.at[i], out));
+    if (folder) ech_file_list(path, is_batch, &batches);
+    if (!folder) ECH_TRY(add_batch(path, out));
+    for (size_t i = 0; i < batches.n; i++) {
+        ECH_FREED char *batch = ech_file_join(path, batches.at[i]);
+        ECH_TRY(add_batch(batch, out));
+    }
     return find_classes(beside, out);
 }
 

@@ -3,10 +3,7 @@
  * A folder with a folder for each class, of PNG and JPEG files. Classes and files are in the byte
  * order of their names. Hidden files are left out; any other file must be an image.
  */
-#include <dirent.h>
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "data/image_codec.h"
@@ -14,35 +11,16 @@
 
 enum { LARGEST = 64 << 20 }; /* bytes of a file */
 
-static int by_bytes(const void *a, const void *b)
+static bool is_visible(const char *name)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-typedef ECH_LIST(char *) names;
-
-static void free_names(names *n)
-{
-    for (size_t i = 0; i < n->n; i++) free(n->at[i]);
-    free(n->at);
-}
-
-/* The entries of a folder that are not hidden; none if it cannot be read. */
-static void list_folder(const char *folder, names *out)
-{
-    DIR *dir = opendir(folder);
-    if (!dir) return;
-    for (struct dirent *entry; (entry = readdir(dir));)
-        if (entry->d_name[0] != '.') ECH_PUSH(*out, ech_strdup(entry->d_name));
-    closedir(dir);
-    if (out->n) qsort(out->at, out->n, sizeof *out->at, by_bytes);
+    return name[0] != '.';
 }
 
 static bool is_folder(const char *path)
 {
-    ECH_CLEANUP(free_names) names found = {0};
+    ECH_CLEANUP(ech_file_names_free) ech_file_names found = {0};
     if (!ech_file_is_folder(path)) return false;
-    list_folder(path, &found);
+    ech_file_list(path, is_visible, &found);
     for (size_t i = 0; i < found.n; i++) {
         ECH_FREED char *inner = ech_file_join(path, found.at[i]);
         if (ech_file_is_folder(inner)) return true;
@@ -52,8 +30,8 @@ static bool is_folder(const char *path)
 
 static ech_status add_class(const char *folder, ech_image_source *out)
 {
-    ECH_CLEANUP(free_names) names files = {0};
-    list_folder(folder, &files);
+    ECH_CLEANUP(ech_file_names_free) ech_file_names files = {0};
+    ech_file_list(folder, is_visible, &files);
     if (files.n == 0)
         ECH_FAIL(ECH_EINPUT, "%s: a class without images; add some, or remove the folder", folder);
     for (size_t i = 0; i < files.n; i++) {
@@ -78,8 +56,8 @@ static ech_status read_file(const char *path, ech_image_header *sizes, uint8_t *
 /* The first image has the sizes of all. */
 static ech_status open_folder(const char *path, ech_image_source *out)
 {
-    ECH_CLEANUP(free_names) names classes = {0};
-    list_folder(path, &classes);
+    ECH_CLEANUP(ech_file_names_free) ech_file_names classes = {0};
+    ech_file_list(path, is_visible, &classes);
     for (size_t i = 0; i < classes.n; i++) {
         ECH_FREED char *folder = ech_file_join(path, classes.at[i]);
         if (!ech_file_is_folder(folder))

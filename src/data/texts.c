@@ -72,11 +72,6 @@ static ech_status add_tree(ech_texts *texts, const char *in)
     return ECH_OK;
 }
 
-static int compare_paths(const void *a, const void *b)
-{
-    return strcmp(((const ech_data_text_file *)a)->path, ((const ech_data_text_file *)b)->path);
-}
-
 /* ---- what of the list is read ---- */
 
 /* The kind of a file, from its first n bytes of text. */
@@ -145,7 +140,8 @@ ech_status ech_texts_find(const ech_data_text_source *source, ech_texts *out)
 {
     ECH_CLEANUP(ech_texts_free) ech_texts texts = {0};
     ECH_TRY(add_tree(&texts, source->in));
-    if (texts.file.n > 1) qsort(texts.file.at, texts.file.n, sizeof *texts.file.at, compare_paths);
+    if (texts.file.n > 1)
+        qsort(texts.file.at, texts.file.n, sizeof *texts.file.at, ech_text_compare);
     ECH_TRY(choose(source, &texts));
     *out = texts;
     texts = (ech_texts){0};

@@ -13,7 +13,7 @@
 #include "data/text_kind.h"
 
 typedef struct ech_data_text_file {
-    char *path;
+    char *path; /* first, for ech_text_compare */
     ech_text_form form;
     int64_t bytes;                /* of its text, unpacked */
     int64_t stored;               /* size of the file, which differs if it is packed */

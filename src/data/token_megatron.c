@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "data/image_file.h"
 #include "data/token_file.h"
 #include "data/token_index.h"
@@ -186,12 +187,6 @@ static ech_status read_index(int fd, const char *path, int64_t n, int64_t bin_by
 
 /* ---- opening ---- */
 
-static bool ends_with(const char *text, const char *suffix)
-{
-    size_t n = strlen(text), m = strlen(suffix);
-    return n >= m && strcmp(text + n - m, suffix) == 0;
-}
-
 /* There is no PREFIX.idx: says what the user most likely has to do. */
 static ech_status fail_missing(const char *prefix)
 {
@@ -200,10 +195,11 @@ static ech_status fail_missing(const char *prefix)
                  "%s is a folder, not the prefix of a token file: tokenize the texts in it with "
                  "`echelon data %s PREFIX`, then give PREFIX",
                  prefix, prefix);
-    if (ech_file_exists(prefix) && (ends_with(prefix, ".bin") || ends_with(prefix, ".idx")))
+    if (ech_file_exists(prefix) &&
+        (ech_text_ends_in(prefix, ".bin") || ech_text_ends_in(prefix, ".idx")))
         ECH_FAIL(ECH_EUSAGE, "%s: give the prefix of the token file, without %s", prefix,
                  prefix + strlen(prefix) - 4);
-    if (ech_file_exists(prefix) && ends_with(prefix, ECH_IMAGE_ENDING))
+    if (ech_file_exists(prefix) && ech_text_ends_in(prefix, ECH_IMAGE_ENDING))
         ECH_FAIL(ECH_EUSAGE, "%s has images, and this model reads texts; name a file of tokens",
                  prefix);
     if (ech_file_exists(prefix))
@@ -211,7 +207,7 @@ static ech_status fail_missing(const char *prefix)
                  "%s is no token file: if it is a text, tokenize it with `echelon data %s PREFIX`, "
                  "then give PREFIX",
                  prefix, prefix);
-    if (ends_with(prefix, ".bin") || ends_with(prefix, ".idx"))
+    if (ech_text_ends_in(prefix, ".bin") || ech_text_ends_in(prefix, ".idx"))
         ECH_FAIL(ECH_EUSAGE, "%s: no such file; give the prefix of a token file, without .bin",
                  prefix);
     ECH_FREED char *train = ech_token_path(prefix, "-train.idx");

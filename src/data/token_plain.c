@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "data/token_file.h"
 #include "data/token_index.h"
 
@@ -129,11 +130,6 @@ static ech_status add_part(const char *path, const ech_token_options *options, b
     return ECH_OK;
 }
 
-static int compare_paths(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* In the order of their bytes, as everywhere. */
 static ech_status add_pattern(const char *pattern, const ech_token_options *options, bool *opens,
                               ech_token_file *file)
@@ -145,7 +141,7 @@ static ech_status add_pattern(const char *pattern, const ech_token_options *opti
                  "%s: no file has such a name; give the prefix of a token file, or another pattern",
                  pattern);
     if (why) ECH_FAIL(ECH_EIO, "%s: cannot list the folder: %s", pattern, ech_system_error(errno));
-    qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, compare_paths);
+    qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, ech_text_compare);
     for (size_t i = 0; i < found.gl_pathc; i++) {
         const char *path = found.gl_pathv[i];
         if (!ech_token_is_plain(path))

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "model/mapping_reader.h"
 
 #define FAIL_AT ECH_MAPPING_FAIL
@@ -253,17 +254,12 @@ ech_status ech_mapping_check_roles(const ech_mapping *mapping, const ech_config 
     return ECH_OK;
 }
 
-static int compare(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 ech_status ech_mapping_check_model(const ech_mapping *mapping, const ech_model *model)
 {
     size_t n = model->param.n;
     ECH_FREED const char **names = ech_calloc(n + 1, sizeof *names);
     for (size_t i = 0; i < n; i++) names[i] = model->param.at[i].name;
-    qsort(names, n, sizeof *names, compare);
+    qsort(names, n, sizeof *names, ech_text_compare);
     for (size_t i = 1; i < n; i++)
         if (strcmp(names[i - 1], names[i]) == 0)
             ECH_FAIL(ECH_EINPUT,
