@@ -12,67 +12,37 @@
 #include "data/bpe/json.h"
 #include "data/chat.h"
 
-#define NO_MARKS                                                                                   \
+/* The fields of a struct in a macro. */
+#define FIELDS(...)                                                                                \
     {                                                                                              \
-        "", "", false, ""                                                                          \
+        __VA_ARGS__                                                                                \
     }
-#define CHATML_MARKS(of)                                                                           \
-    {                                                                                              \
-        "<|im_start|>" of "\n", "<|im_end|>", false, "\n"                                          \
-    }
-#define CHATML                                                                                     \
-    {                                                                                              \
-        CHATML_MARKS("system"), CHATML_MARKS("user"), CHATML_MARKS("assistant")                    \
-    }
-#define CHATML_TOKENS "<|im_start|> <|im_end|>"
+/* The marks of system, user and assistant, which differ in these words alone. */
+#define EACH(marks) FIELDS(marks("system"), marks("user"), marks("assistant"))
+#define NO_MARKS    FIELDS("", "", false, "")
+
+#define CHATML_MARKS(of) FIELDS("<|im_start|>" of "\n", "<|im_end|>", false, "\n")
+#define CHATML           EACH(CHATML_MARKS)
+#define CHATML_TOKENS    "<|im_start|> <|im_end|>"
 #define LLAMA3_MARKS(of)                                                                           \
-    {                                                                                              \
-        "<|start_header_id|>" of "<|end_header_id|>\n\n", "<|eot_id|>", false, ""                  \
-    }
-#define LLAMA3                                                                                     \
-    {                                                                                              \
-        LLAMA3_MARKS("system"), LLAMA3_MARKS("user"), LLAMA3_MARKS("assistant")                    \
-    }
-#define LLAMA3_TOKENS "<|start_header_id|> <|end_header_id|> <|eot_id|>"
-#define GEMMA_MARKS(of)                                                                            \
-    {                                                                                              \
-        "<start_of_turn>" of "\n", "<end_of_turn>", false, "\n"                                    \
-    }
-#define GEMMA                                                                                      \
-    {                                                                                              \
-        NO_MARKS, GEMMA_MARKS("user"), GEMMA_MARKS("model")                                        \
-    }
-#define GEMMA_TOKENS "<start_of_turn> <end_of_turn>"
+    FIELDS("<|start_header_id|>" of "<|end_header_id|>\n\n", "<|eot_id|>", false, "")
+#define LLAMA3          EACH(LLAMA3_MARKS)
+#define LLAMA3_TOKENS   "<|start_header_id|> <|end_header_id|> <|eot_id|>"
+#define GEMMA_MARKS(of) FIELDS("<start_of_turn>" of "\n", "<end_of_turn>", false, "\n")
+#define GEMMA           FIELDS(NO_MARKS, GEMMA_MARKS("user"), GEMMA_MARKS("model"))
+#define GEMMA_TOKENS    "<start_of_turn> <end_of_turn>"
 #define MISTRAL(begin, end, answer, rest)                                                          \
-    {                                                                                              \
-        NO_MARKS, {begin, end, false, ""},                                                         \
-        {                                                                                          \
-            answer, "", true, rest                                                                 \
-        }                                                                                          \
-    }
+    FIELDS(NO_MARKS, FIELDS(begin, end, false, ""), FIELDS(answer, "", true, rest))
 #define LLAMA31_DATES "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
 #define LLAMA31                                                                                    \
-    {                                                                                              \
-        {"<|start_header_id|>system<|end_header_id|>\n\n" LLAMA31_DATES, "<|eot_id|>", false, ""}, \
-            LLAMA3_MARKS("user"), LLAMA3_MARKS("assistant")                                        \
-    }
-#define PHI3_MARKS(of)                                                                             \
-    {                                                                                              \
-        "<|" of "|>\n", "<|end|>", false, "\n"                                                     \
-    }
-#define PHI3                                                                                       \
-    {                                                                                              \
-        PHI3_MARKS("system"), PHI3_MARKS("user"), PHI3_MARKS("assistant")                          \
-    }
-#define PHI3_TOKENS "<|user|> <|assistant|> <|end|>"
-#define ZEPHYR_MARKS(of)                                                                           \
-    {                                                                                              \
-        "<|" of "|>\n", "", true, "\n"                                                             \
-    }
-#define ZEPHYR                                                                                     \
-    {                                                                                              \
-        ZEPHYR_MARKS("system"), ZEPHYR_MARKS("user"), ZEPHYR_MARKS("assistant")                    \
-    }
+    FIELDS(FIELDS("<|start_header_id|>system<|end_header_id|>\n\n" LLAMA31_DATES, "<|eot_id|>",    \
+                  false, ""),                                                                      \
+           LLAMA3_MARKS("user"), LLAMA3_MARKS("assistant"))
+#define PHI3_MARKS(of)   FIELDS("<|" of "|>\n", "<|end|>", false, "\n")
+#define PHI3             EACH(PHI3_MARKS)
+#define PHI3_TOKENS      "<|user|> <|assistant|> <|end|>"
+#define ZEPHYR_MARKS(of) FIELDS("<|" of "|>\n", "", true, "\n")
+#define ZEPHYR           EACH(ZEPHYR_MARKS)
 
 const ech_chat_template ech_chat_templates[] = {
 #include "data/chat_template.def"
