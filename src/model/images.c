@@ -27,8 +27,7 @@ static const ech_shape *shape_of(const ech_images *b, int x)
     return &b->block->value.at[x].shape;
 }
 
-/* The model copies names. */
-static const char *name_of(const ech_images *b, const char *name, const char *what)
+const char *ech_images_name(const ech_images *b, const char *name, const char *what)
 {
     return ech_pool_format(b->model->pool, "%s.%s", name, what);
 }
@@ -36,8 +35,8 @@ static const char *name_of(const ech_images *b, const char *name, const char *wh
 static int add_vector(const ech_images *b, const char *name, const char *what, int64_t size,
                       ech_initializer initializer)
 {
-    return ech_model_vector(b->model, b->block, name_of(b, name, what), ECH_AXIS_CHANNELS, size,
-                            initializer);
+    return ech_model_vector(b->model, b->block, ech_images_name(b, name, what), ECH_AXIS_CHANNELS,
+                            size, initializer);
 }
 
 static ech_filter filter_of(ech_images_filter f)
@@ -54,8 +53,8 @@ int ech_images_conv(const ech_images *b, const char *name, int x, int64_t channe
         .axis = {ECH_AXIS_CHANNELS, ECH_AXIS_CHANNELS, ECH_AXIS_HEIGHT, ECH_AXIS_WIDTH},
         .size = {channels, shape_of(b, x)->size[3], filter.size, filter.size}};
     double outputs = (double)(channels * filter.size * filter.size);
-    int weight =
-        ech_model_matrix(b->model, b->block, name_of(b, name, "weight"), shape, sqrt(2 / outputs));
+    int weight = ech_model_matrix(b->model, b->block, ech_images_name(b, name, "weight"), shape,
+                                  sqrt(2 / outputs));
     return ech_layer_conv2d(b->block, x, weight,
                             bias ? add_vector(b, name, "bias", channels, ECH_INIT_ZERO) : -1, &f,
                             channels);
@@ -67,7 +66,7 @@ static const double norm_eps = 1e-5, norm_rate = 0.1;
 static int add_running(const ech_images *b, const char *name, const char *what, int64_t channels,
                        ech_initializer initializer)
 {
-    int state = ech_model_state(b->model, b->block, name_of(b, name, what),
+    int state = ech_model_state(b->model, b->block, ech_images_name(b, name, what),
                                 ech_shape_1d(ECH_AXIS_CHANNELS, channels),
                                 ech_layer_batch_norm_commit, norm_rate);
     b->model->param.at[state].initializer = initializer;
@@ -78,7 +77,7 @@ static int add_running(const ech_images *b, const char *name, const char *what, 
 static int add_running_mean(const ech_images *b, const char *name, int64_t channels)
 {
     int state = add_running(b, name, "running_mean", channels, ECH_INIT_ZERO);
-    b->model->param.at[state].counter = name_of(b, name, "num_batches_tracked");
+    b->model->param.at[state].counter = ech_images_name(b, name, "num_batches_tracked");
     return state;
 }
 
@@ -104,10 +103,10 @@ int ech_images_relu(const ech_images *b, int x)
 int ech_images_linear(const ech_images *b, const char *name, int x, int64_t out, double std)
 {
     int64_t in = shape_of(b, x)->size[2];
-    int weight = ech_model_matrix(b->model, b->block, name_of(b, name, "weight"),
+    int weight = ech_model_matrix(b->model, b->block, ech_images_name(b, name, "weight"),
                                   ech_shape_2d(ECH_AXIS_NONE, out, ECH_AXIS_MODEL, in), std);
-    int bias = ech_model_vector(b->model, b->block, name_of(b, name, "bias"), ECH_AXIS_NONE, out,
-                                ECH_INIT_ZERO);
+    int bias = ech_model_vector(b->model, b->block, ech_images_name(b, name, "bias"), ECH_AXIS_NONE,
+                                out, ECH_INIT_ZERO);
     return ech_layer_linear(b->block, x, weight, bias, false, ECH_AXIS_MODEL, out);
 }
 
@@ -170,10 +169,10 @@ static void begin_uniform(const ech_images *b, int param, double bound)
 void ech_images_classes(const ech_images *b, const char *name, int x, double std)
 {
     int64_t classes = b->config->model.num_classes, in = shape_of(b, x)->size[2];
-    int weight = ech_model_matrix(b->model, b->block, name_of(b, name, "weight"),
+    int weight = ech_model_matrix(b->model, b->block, ech_images_name(b, name, "weight"),
                                   ech_shape_2d(ECH_AXIS_VOCAB, classes, ECH_AXIS_MODEL, in), std);
-    int bias = ech_model_vector(b->model, b->block, name_of(b, name, "bias"), ECH_AXIS_VOCAB,
-                                classes, ECH_INIT_ZERO);
+    int bias = ech_model_vector(b->model, b->block, ech_images_name(b, name, "bias"),
+                                ECH_AXIS_VOCAB, classes, ECH_INIT_ZERO);
     if (std == 0) {
         begin_uniform(b, weight, 1 / sqrt((double)in));
         begin_uniform(b, bias, 1 / sqrt((double)in));

@@ -17,6 +17,8 @@ typedef struct ech_images {
 /* Begins a block, and ends the one before with the output x. Returns the new block's input; in the
  * first block x is -1, and the result the batch's pixels. */
 int ech_images_block(ech_images *b, const char *name, int x);
+/* "NAME.what", in the model's pool. */
+const char *ech_images_name(const ech_images *b, const char *name, const char *what);
 /* A convolution with the weights NAME.weight, and NAME.bias if `bias`. `size` and padding are equal
  * in both directions. Weights begin as normals of variance 2 / (channels KH KW) (He et al. 2015,
  * arXiv:1502.01852, by outputs), biases as zeros. x (B,H,W,C) -> (B,P,Q,channels). */
@@ -60,21 +62,17 @@ ech_status ech_images_check_depth(const ech_config *config, const int *depths, i
 
 #define ECH_IMAGE_CONSTANTS "model.hidden_act=relu"
 
+/* What the families of images have in common. */
+#define ECH_IMAGE_FAMILY                                                                           \
+    .samples = ECH_SAMPLES_OF_images, .ours = true, .replaces = "", .prefix = ""
+
 /* Rows of config.json. */
 #define ECH_ROWS_IMAGES                                                                            \
-    {"image_height", "model.image_height", .initial = NULL},                                       \
-        {"image_width", "model.image_width", .initial = NULL},                                     \
-        {"num_channels", "model.image_channels", .initial = "3"},                                  \
-    {                                                                                              \
-        "num_classes", "model.num_classes", .initial = NULL                                        \
-    }
-#define ECH_ROW_DEPTH                                                                              \
-    {                                                                                              \
-        "weight_layers", "model.weight_layers", .initial = NULL                                    \
-    }
-#define ECH_ROW_BASE_CHANNELS                                                                      \
-    {                                                                                              \
-        "base_channels", "model.base_channels", .initial = "64"                                    \
-    }
+    ECH_ROW("image_height", "model.image_height", .initial = NULL),                                \
+        ECH_ROW("image_width", "model.image_width", .initial = NULL),                              \
+        ECH_ROW("num_channels", "model.image_channels", .initial = "3"),                           \
+        ECH_ROW("num_classes", "model.num_classes", .initial = NULL)
+#define ECH_ROW_DEPTH         ECH_ROW("weight_layers", "model.weight_layers", .initial = NULL)
+#define ECH_ROW_BASE_CHANNELS ECH_ROW("base_channels", "model.base_channels", .initial = "64")
 
 #endif

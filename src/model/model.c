@@ -65,12 +65,6 @@ static void resolve_images(ech_config *config)
     if (config->model.small_stem == ECH_AUTO) config->model.small_stem = H < SMALL || W < SMALL;
 }
 
-static void resolve_decoder(ech_config *config)
-{
-    resolve_widths(config);
-    if (config->model.tie_word_embeddings == ECH_AUTO) config->model.tie_word_embeddings = false;
-}
-
 /* The least vocabulary with room for the tokenizer's that tensor ranks can share. */
 static int64_t least_vocabulary(const ech_config *config, int64_t tokens)
 {
@@ -101,7 +95,9 @@ ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
     if (config->memory.invert == ECH_AUTO) config->memory.invert = config->model.reversible;
     if (config->model.reversible == 1 && config->precision.compute == ECH_COMPUTE_BF16)
         config->precision.residual = ECH_RESIDUAL_FP32;
-    if (!family->build) resolve_decoder(config);
+    if (!family->build) resolve_widths(config);
+    if (!family->build && config->model.tie_word_embeddings == ECH_AUTO)
+        config->model.tie_word_embeddings = false;
     if (family->samples == ECH_SAMPLES_OF_images) resolve_images(config);
     return status;
 }

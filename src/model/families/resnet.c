@@ -58,11 +58,6 @@ static ech_status check(const ech_config *config)
                                (long long)(depth > LEAST_DEPTH ? depth : LEAST_DEPTH));
 }
 
-static const char *join(const ech_images *b, const char *at, const char *what)
-{
-    return ech_pool_format(b->model->pool, "%s.%s", at, what);
-}
-
 static int build_stem(ech_images *b)
 {
     const ech_filter pool = {{3, 3}, {2, 2}, {1, 1}};
@@ -84,8 +79,8 @@ static int add_unit(const ech_images *b, const char *name, int x, const ech_imag
         if (i < last) y = ech_images_relu(b, y);
     }
     if (ech_images_unit_projects(b, x, unit)) {
-        x = ech_images_unit_project(b, join(b, name, "downsample.0"), x, unit);
-        x = ech_images_norm(b, join(b, name, "downsample.1"), x);
+        x = ech_images_unit_project(b, ech_images_name(b, name, "downsample.0"), x, unit);
+        x = ech_images_norm(b, ech_images_name(b, name, "downsample.1"), x);
     }
     return ech_images_relu(b, ech_layer_residual(b->block, x, y));
 }
@@ -94,9 +89,9 @@ static int add_preactivated(const ech_images *b, const char *name, int x,
                             const ech_images_unit *unit, bool first)
 {
     bool projects = ech_images_unit_projects(b, x, unit), shares = projects || first;
-    if (shares) x = ech_images_relu(b, ech_images_norm(b, join(b, name, "bn1"), x));
+    if (shares) x = ech_images_relu(b, ech_images_norm(b, ech_images_name(b, name, "bn1"), x));
     int y = ech_images_preactivated(b, name, x, unit, shares);
-    if (projects) x = ech_images_unit_project(b, join(b, name, "downsample"), x, unit);
+    if (projects) x = ech_images_unit_project(b, ech_images_name(b, name, "downsample"), x, unit);
     return ech_layer_residual(b->block, x, y);
 }
 
@@ -140,10 +135,7 @@ const ech_family ech_family_row_resnet = {.name = "resnet",
                                           .constants = ECH_IMAGE_CONSTANTS,
                                           .check = check,
                                           .build = build,
-                                          .samples = ECH_SAMPLES_OF_images,
-                                          .ours = true,
                                           .architecture = "ResNet",
                                           .rows = rows,
-                                          .replaces = "",
-                                          .prefix = "",
+                                          ECH_IMAGE_FAMILY,
                                           .buffers = "num_batches_tracked"};

@@ -53,11 +53,6 @@ static int64_t channels_of(const ech_config *config, int group)
     return first << group;
 }
 
-static const char *join(const ech_images *b, const char *at, const char *what)
-{
-    return ech_pool_format(b->model->pool, "%s.%s", at, what);
-}
-
 /* Begins a block, and ends the one before with both streams, which become its inputs. */
 static void begin_block(ech_images *b, const char *name, int x[STREAMS])
 {
@@ -72,9 +67,9 @@ static void build_stem(ech_images *b, int x[STREAMS])
     int pixels = ech_images_block(b, "stem", -1);
     for (int s = 0; s < STREAMS; s++) {
         const char *name = ech_pool_format(b->model->pool, "stem.%d", s + 1);
-        x[s] = ech_images_conv(b, join(b, name, "conv"), pixels, channels_of(b->config, 0), stem,
-                               false);
-        x[s] = ech_images_norm(b, join(b, name, "bn"), x[s]);
+        x[s] = ech_images_conv(b, ech_images_name(b, name, "conv"), pixels,
+                               channels_of(b->config, 0), stem, false);
+        x[s] = ech_images_norm(b, ech_images_name(b, name, "bn"), x[s]);
         x[s] = ech_images_relu(b, x[s]);
     }
 }
@@ -83,7 +78,7 @@ static void build_stem(ech_images *b, int x[STREAMS])
 static int add_shortcut(const ech_images *b, const char *name, int x, const ech_images_unit *unit)
 {
     if (!ech_images_unit_projects(b, x, unit)) return x;
-    return ech_images_unit_project(b, join(b, name, "downsample"), x, unit);
+    return ech_images_unit_project(b, ech_images_name(b, name, "downsample"), x, unit);
 }
 
 /* The stream `to` after F or G of the stream `of` is added, whose first convolution with a stride
@@ -108,8 +103,8 @@ static void build_unit(ech_images *b, int group, int64_t i, bool bottleneck, int
         b->block->options.invert = false;
         b->block->options.recompute = ECH_RECOMPUTE_FULL;
     }
-    x[0] = add_residual(b, join(b, at, "f"), x[0], x[1], &unit, unit.stride);
-    x[1] = add_residual(b, join(b, at, "g"), x[1], x[0], &unit, 1);
+    x[0] = add_residual(b, ech_images_name(b, at, "f"), x[0], x[1], &unit, unit.stride);
+    x[1] = add_residual(b, ech_images_name(b, at, "g"), x[1], x[0], &unit, 1);
 }
 
 /* Norms and pools work on channels, so both streams come side by side only after these. */
@@ -150,10 +145,7 @@ const ech_family ech_family_row_revnet = {
     .defaults = "model.base_channels=32",
     .check = check,
     .build = build,
-    .samples = ECH_SAMPLES_OF_images,
-    .ours = true,
     .architecture = "RevNet",
     .rows = rows,
-    .replaces = "",
-    .prefix = "",
+    ECH_IMAGE_FAMILY,
     .buffers = "num_batches_tracked"};
