@@ -79,6 +79,11 @@ ech_dtype ech_saved_weight_dtype(const ech_param *param, ech_dtype dtype);
 ech_dtype ech_saved_dtype(const ech_saved_tensor *tensor);
 /* The shape of the file's tensor of that name. */
 void ech_saved_shape(const ech_saved_tensor *tensor, int64_t out[ECH_MAX_DIMS]);
+/* ECH_EINPUT unless `have`, a tensor of the file or folder `where`, has the shape of `want`:
+ * "WHERE: tensor 'NAME' has shape [3, 4]BEFORE[3, 5]AFTER", first the shape of `have`, then the
+ * shape of `want`. `before` and `after` are texts. */
+ech_status ech_shape_check(const char *where, const ech_saved_tensor *have,
+                           const ech_saved_tensor *want, const char *before, const char *after);
 /* Adds a box whose memory is `part` (borrowed, of the tensor's dtype and dims), and whose first
  * index is `begin`. If a tensor has several boxes, all parts lie in one array, and the
  * part that is added first begins it. Example: the file has a matrix (C, 3 C) of queries, keys and

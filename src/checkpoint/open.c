@@ -6,7 +6,6 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "checkpoint/saved.h"
 #include "checkpoint/manifest.h"
 
 struct ech_checkpoint {

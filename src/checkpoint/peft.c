@@ -10,10 +10,8 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "checkpoint/peft_config.h"
 #include "checkpoint/hash.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/saved.h"
 
 struct ech_peft {
     char *folder;

@@ -23,6 +23,11 @@ typedef struct ech_peft_settings {
     char *base; /* path or name of the base, the model that has the other weights; "": none */
 } ech_peft_settings;
 void ech_peft_settings_free(ech_peft_settings *config);
+/* Parses an adapter_config.json, which is untrusted; `path` is its name in errors. Release with
+ * ech_peft_settings_free, also after failures. Errors: ECH_EUNSUPPORTED names an option that
+ * Echelon does not have. */
+ech_status ech_peft_settings_parse(const char *path, const char *text, size_t n,
+                                   ech_peft_settings *out);
 
 /* Appends an adapter_config.json for the adapters of the model. Errors: the base's name is not
  * UTF-8. */

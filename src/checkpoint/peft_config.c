@@ -3,7 +3,7 @@
  * Reading and writing PEFT's adapter_config.json. Options that PEFT has and Echelon does not are
  * refused by name: a key that is not in a table below must be off.
  */
-#include "checkpoint/peft_config.h"
+#include "checkpoint/peft.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,7 +2,7 @@
  *
  * Tensors of files, and the boxes of them that a rank saves or loads.
  */
-#include "checkpoint/saved.h"
+#include "checkpoint/checkpoint.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

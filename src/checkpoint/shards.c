@@ -9,7 +9,6 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "checkpoint/saved.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/foreign.h"
 #include "checkpoint/manifest.h"

@@ -180,6 +180,11 @@ ech_status ech_wait_all(ech_comm *comm, ech_request *requests, int n, const ech_
 /* Cancels all transfers of this endpoint for good. */
 void ech_comm_withdraw(ech_comm *comm);
 
+/* Checks that this process may have `needed` files open in all; raises the soft limit if necessary.
+ * Libraries that reach it end the process instead of returning an error. `by`: the backend that
+ * needs them. Errors: ECH_EUSAGE. */
+ech_status ech_open_files_check(const char *by, int needed);
+
 /* For tests of `mpi`: treats the process with rank r in MPI_COMM_WORLD as one of machine r mod
  * `machines`. Call it with the same number on all ranks, before ech_comm_open. */
 void ech_mpi_pretend_machines(int machines);

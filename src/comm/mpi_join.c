@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "comm/launch.h"
 #include "comm/mpi_state.h"
-#include "comm/open_files.h"
 
 /* If there is too little, MPI ends the process without a reason. The first rank reports it. */
 static void warn_of_shared_memory(void)

@@ -2,7 +2,7 @@
  *
  * RLIMIT_NOFILE.
  */
-#include "comm/open_files.h"
+#include "comm/backend.h"
 
 #include <sys/resource.h>
 

@@ -18,7 +18,6 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "comm/life.h"
-#include "comm/open_files.h"
 #include "comm/tcp_state.h"
 
 enum { MOST_RANKS = ECH_TCP_MOST_RANKS };

@@ -3,7 +3,7 @@
  * Best-fit decreasing. Bins with the same number of free places form a queue; a tree of bits says
  * which queues are not empty, 64 children a node.
  */
-#include "data/best_fit.h"
+#include "data/documents.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

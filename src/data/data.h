@@ -10,7 +10,7 @@
  * stream of N tokens has S = ceil((N - 1) / T) samples. An epoch is S samples, each once.
  *
  * With WHOLE DOCUMENTS a sample is one or several of them instead, with T places together, as
- * best-fit decreasing packs them (best_fit.h). A document of n tokens takes n places; its last
+ * best-fit decreasing packs them (documents.h). A document of n tokens takes n places; its last
  * token has no target. A longer one is truncated to its first T tokens, or left out. Places that
  * are left are padding of weight 0, a document of its own.
  *

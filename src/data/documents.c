@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 
-#include "data/best_fit.h"
 
 typedef ECH_LIST(ech_piece) piece_list;
 

@@ -135,4 +135,12 @@ int ech_node_keep(ech_block *block, ech_node *node, const char *name, ech_shape 
 int ech_node_keep_wide(ech_block *block, ech_node *node, const char *name, ech_shape shape);
 void ech_node_param(ech_node *node, int param);
 
+/* Each adds a node that encodes the value and one that decodes the code right before each reader in
+ * B and W (codes.c). */
+void ech_block_encode_bits(ech_block *block, int value);
+/* Room for non-zeros: block->options.encode_density. */
+void ech_block_encode_sparse(ech_block *block, int value);
+void ech_block_encode_places(ech_block *block, int value); /* a table of numbers below 16 */
+void ech_block_encode_narrow(ech_block *block, int value, int bits); /* 16, 10 or 8 */
+
 #endif

@@ -15,7 +15,7 @@
 #include <math.h>
 
 #include "kernel/codes.h"
-#include "layer/encode.h"
+#include "layer/layers.h"
 
 typedef struct code_options {
     int bits; /* of a number */

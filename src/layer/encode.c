@@ -10,7 +10,7 @@
  * it recomputes, and the backward reads the same numbers with every choice of recomputation.
  */
 #include "config/config.h"
-#include "layer/encode.h"
+#include "layer/layers.h"
 #include "layer/program.h"
 
 static ech_need most(ech_need a, ech_need b)

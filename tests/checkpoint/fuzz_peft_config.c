@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "checkpoint/peft_config.h"
+#include "checkpoint/peft.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 

@@ -7,7 +7,6 @@
 #include <math.h>
 
 #include "base/file.h"
-#include "checkpoint/peft_config.h"
 #include "checkpoint/scratch.h"
 #include "checkpoint/stored.h"
 #include "checkpoint/whole.h"

@@ -3,7 +3,7 @@
  * Whole documents as samples: the packing against one that tries all bins, what a sample has, which
  * documents are used, and the counts of a run.
  */
-#include "data/best_fit.h"
+#include "data/documents.h"
 #include "data/loaders.h"
 
 #include "base/random.h"
