@@ -45,6 +45,14 @@ static ech_status put(ech_added *added, const char *plugin, const char *name, co
     return ECH_OK;
 }
 
+ech_status ech_added_check(const char *plugin, const char *name, const char *function,
+                           bool is_there)
+{
+    if (is_there) return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE, "plugin %s: %s: the function %s is missing (NULL)", plugin,
+             name ? name : "a row without a name", function);
+}
+
 ech_status ech_added_put(ech_added *added, const char *plugin, const char *name, const char *names,
                          const void *row)
 {

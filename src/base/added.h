@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -29,6 +30,9 @@ typedef struct ech_added {
         .what = noun, .lock = PTHREAD_MUTEX_INITIALIZER                                            \
     }
 
+/* The error for a row without a function that it must have. */
+ech_status ech_added_check(const char *plugin, const char *name, const char *function,
+                           bool is_there);
 /* Adds a row of that name, both static. names: the program's own rows, separated by blanks. Errors:
  * ECH_EUSAGE, a row has this name, the name is empty or has a character other than letters, digits,
  * - and _, or there are too many. plugin: its name, for errors. */

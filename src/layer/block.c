@@ -240,6 +240,14 @@ void ech_node_param(ech_node *node, int param)
     node->param[node->params++] = param;
 }
 
+void ech_node_weights(ech_node *node, int weight, int bias)
+{
+    ech_node_param(node, weight);
+    if (bias >= 0) ech_node_param(node, bias);
+    node->added = 1u << 1;
+    node->b.param = 1;
+}
+
 int ech_block_base(const ech_block *block, int value)
 {
     int base = block->value.at[value].base;

@@ -134,6 +134,8 @@ int ech_node_keep(ech_block *block, ech_node *node, const char *name, ech_shape 
 /* The same in the run's wide type: a statistic of rows. */
 int ech_node_keep_wide(ech_block *block, ech_node *node, const char *name, ech_shape shape);
 void ech_node_param(ech_node *node, int param);
+/* Adds the parameters of a product, which B reads; bias: it is added to the result; -1: none. */
+void ech_node_weights(ech_node *node, int weight, int bias);
 
 /* Each adds a node that encodes the value and one that decodes the code right before each reader in
  * B and W (codes.c). */

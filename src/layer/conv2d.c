@@ -21,10 +21,7 @@ int ech_layer_conv2d(ech_block *block, int x, int weight, int bias, const ech_fi
 {
     ech_node *node = ech_block_node(block, &ech_layer_row_conv2d, at, sizeof *at);
     ech_node_in(node, x);
-    ech_node_param(node, weight);
-    if (bias >= 0) ech_node_param(node, bias);
-    node->added = 1u << 1;
-    node->b.param = 1;
+    ech_node_weights(node, weight, bias);
     node->w.in = 1;
     return ech_node_out(block, node, "out",
                         ech_layer_filtered(&block->value.at[x].shape, at, channels));

@@ -253,9 +253,7 @@ static int product(ech_block *block, const rows_by_expert *of, int rows, int wei
     ech_node *node = ech_block_node(block, layer, &options, sizeof options);
     ech_node_in(node, rows);
     ech_node_in(node, of->counts);
-    ech_node_param(node, weight);
-    if (bias >= 0) ech_node_param(node, bias);
-    node->added = 1u << 1;
+    ech_node_weights(node, weight, bias);
     node->b = (ech_reads){.in = of->again ? 3 : 1u << 1, .param = 1};
     node->w.in = of->again ? 0 : 3;
     return ech_node_out(block, node, "out", shape);

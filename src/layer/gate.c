@@ -102,10 +102,7 @@ static int router(ech_block *block, int x, int weight, int bias, int64_t out, do
     router_options options = {ech_columns(block, x), out, jitter};
     ech_node *node = ech_block_node(block, &ech_layer_row_router, &options, sizeof options);
     ech_node_in(node, x);
-    ech_node_param(node, weight);
-    if (bias >= 0) ech_node_param(node, bias);
-    node->added = 1u << 1;
-    node->b.param = 1;
+    ech_node_weights(node, weight, bias);
     node->w.in = 1;
     node->purposes = purposes;
     if (jitter > 0) node->site = ECH_SITE_DROPOUT + (uint32_t)block->sites++;

@@ -103,9 +103,7 @@ static void add_chunk(builder *b, int64_t first, int64_t rows)
     ech_node *node = ech_block_node(block, &ech_layer_row_head_logits, &options, sizeof options);
     ech_node_in(node, b->x);
     ech_node_in(node, b->targets);
-    ech_node_param(node, b->weight);
-    if (b->bias >= 0) ech_node_param(node, b->bias);
-    node->added = 1u << 1;
+    ech_node_weights(node, b->weight, b->bias);
     node->rows_of = b->x; /* a chunk's logits do not say whose rows they are */
     ech_node_out_in_place(node, logits);
     int stats = add_stats(b, node, "statistics", rows, 1);

@@ -205,6 +205,8 @@ const char *ech_loss_names(void); /* "cross_entropy", and the plugins' */
 echelon_layer_needs ech_layer_plugged_needs(const echelon_layer *row, const echelon_sizes *sizes);
 bool ech_layer_plugged_fits(const echelon_layer *row, const echelon_sizes *sizes, int tensor,
                             ech_text *why);
+/* The tensor as functions of plugins get it. */
+echelon_array ech_plugged_array(const ech_tensor *x);
 /* The shape of its weight. */
 ech_shape ech_layer_plugged_shape(const echelon_layer_needs *needs, int weight);
 /* x (B,T,C) or (rows,C) of ECH_AXIS_ROWS; weight: [weights] the model's parameters. Returns a value

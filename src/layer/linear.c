@@ -28,10 +28,7 @@ int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_firs
     options.partial_sum = ech_block_is_sharded(block, options.in_axis);
     ech_node *node = ech_block_node(block, &ech_layer_row_linear, &options, sizeof options);
     ech_node_in(node, x);
-    ech_node_param(node, weight);
-    if (bias >= 0) ech_node_param(node, bias);
-    node->added = 1u << 1;
-    node->b.param = 1;
+    ech_node_weights(node, weight, bias);
     node->w.in = 1;
     node->partial_gradient = ech_block_gradient_is_partial(block, axis);
     int y = ech_node_out(block, node, "out",

@@ -17,13 +17,9 @@ static ech_added added = ECH_ADDED("layer");
 
 ech_status ech_layer_plug(const char *plugin, const echelon_layer *row)
 {
-    const char *missing = !row->declare    ? "declare"
-                          : !row->forward  ? "forward"
-                          : !row->backward ? "backward"
-                                           : NULL;
-    if (missing)
-        ECH_FAIL(ECH_EUSAGE, "plugin %s: %s: the function %s is missing (NULL)", plugin,
-                 row->name ? row->name : "a row without a name", missing);
+    ECH_TRY(ech_added_check(plugin, row->name, "declare", row->declare));
+    ECH_TRY(ech_added_check(plugin, row->name, "forward", row->forward));
+    ECH_TRY(ech_added_check(plugin, row->name, "backward", row->backward));
     return ech_added_put(&added, plugin, row->name, "", row);
 }
 
@@ -166,7 +162,7 @@ enum { FORWARD, BACKWARD, BACKWARD_WEIGHTS };
 _Static_assert((int)TENSORS <= (int)ECH_USER_TENSORS, "they fit");
 _Static_assert((int)ECHELON_MOST_WEIGHTS <= (int)ECH_MAX_PORTS, "and so do a node's");
 
-static echelon_array array_of(const ech_tensor *x)
+echelon_array ech_plugged_array(const ech_tensor *x)
 {
     echelon_array a = {.data = x->data, .dims = x->dims, .count = ech_tensor_count(x)};
     a.type = x->dtype == ECH_F64    ? ECHELON_FP64
@@ -183,7 +179,7 @@ static void run(const ech_user_call *call)
     echelon_array array[TENSORS];
     for (int i = 0; i < TENSORS; i++) {
         array[i] = (echelon_array){0};
-        if (call->tensor[i].data) array[i] = array_of(&call->tensor[i]);
+        if (call->tensor[i].data) array[i] = ech_plugged_array(&call->tensor[i]);
     }
     echelon_layer_work work = {.sizes = &options->sizes,
                                .rows = array[X].shape[0],

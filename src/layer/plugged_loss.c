@@ -13,10 +13,8 @@ static ech_added added = ECH_ADDED("loss");
 
 ech_status ech_loss_plug(const char *plugin, const echelon_loss *row)
 {
-    const char *missing = !row->forward ? "forward" : !row->backward ? "backward" : NULL;
-    if (missing)
-        ECH_FAIL(ECH_EUSAGE, "plugin %s: %s: the function %s is missing (NULL)", plugin,
-                 row->name ? row->name : "a row without a name", missing);
+    ECH_TRY(ech_added_check(plugin, row->name, "forward", row->forward));
+    ECH_TRY(ech_added_check(plugin, row->name, "backward", row->backward));
     return ech_added_put(&added, plugin, row->name, built_in, row);
 }
 

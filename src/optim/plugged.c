@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/added.h"
 #include "config/strategy.h"
+#include "layer/layers.h"
 
 _Static_assert((int)ECHELON_MOST_DIMS >= (int)ECH_MAX_DIMS, "parameters fit");
 _Static_assert((int)ECHELON_MOST_STATISTICS <= (int)ECH_MAX_STATISTICS, "so do statistics");
@@ -30,24 +32,16 @@ static ech_status check_keys(const char *plugin, const char *name, const char *r
     return ECH_OK;
 }
 
-static ech_status check_function(const char *plugin, const char *name, const char *function,
-                                 bool is_there)
-{
-    if (is_there) return ECH_OK;
-    ECH_FAIL(ECH_EUSAGE, "plugin %s: %s: the function %s is missing (NULL)", plugin,
-             name ? name : "a row without a name", function);
-}
-
 ech_status ech_plugged_check_optimizer(const char *plugin, const echelon_optimizer *row)
 {
-    ECH_TRY(check_function(plugin, row->name, "declare", row->declare));
-    ECH_TRY(check_function(plugin, row->name, "update", row->update));
+    ECH_TRY(ech_added_check(plugin, row->name, "declare", row->declare));
+    ECH_TRY(ech_added_check(plugin, row->name, "update", row->update));
     return check_keys(plugin, row->name, row->reads);
 }
 
 ech_status ech_plugged_check_curve(const char *plugin, const echelon_curve *row)
 {
-    ECH_TRY(check_function(plugin, row->name, "rate", row->rate));
+    ECH_TRY(ech_added_check(plugin, row->name, "rate", row->rate));
     return check_keys(plugin, row->name, row->reads);
 }
 
@@ -218,17 +212,6 @@ enum { ROW, CONFIG, PARAM };
 /* Its tensors: weights, gradient, states, statistics. */
 enum { WEIGHTS, GRADIENT, FIRST_STATE };
 
-static echelon_array array_of(const ech_tensor *x)
-{
-    echelon_array a = {.data = x->data, .dims = x->dims, .count = ech_tensor_count(x)};
-    a.type = x->dtype == ECH_F64    ? ECHELON_FP64
-             : x->dtype == ECH_BF16 ? ECHELON_BF16
-             : x->dtype == ECH_F16  ? ECHELON_FP16
-                                    : ECHELON_FP32;
-    memcpy(a.shape, x->shape, (size_t)x->dims * sizeof *a.shape);
-    return a;
-}
-
 /* On the side that can access the tensors. */
 static void run(const ech_user_call *call)
 {
@@ -237,7 +220,7 @@ static void run(const ech_user_call *call)
     ech_param one = ech_optimizer_one(call->own[PARAM]);
     echelon_param param = param_of(&one);
     echelon_array array[ECH_USER_TENSORS];
-    for (int i = 0; i < call->tensors; i++) array[i] = array_of(&call->tensor[i]);
+    for (int i = 0; i < call->tensors; i++) array[i] = ech_plugged_array(&call->tensor[i]);
     echelon_optimizer_work work = {.param = &param,
                                    .weights = array[WEIGHTS],
                                    .gradient = array[GRADIENT],

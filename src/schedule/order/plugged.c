@@ -9,9 +9,7 @@ static ech_added added = ECH_ADDED("schedule");
 
 ech_status ech_order_plug(const char *plugin, const echelon_order *row)
 {
-    if (!row->write)
-        ECH_FAIL(ECH_EUSAGE, "plugin %s: %s: the function write is missing (NULL)", plugin,
-                 row->name ? row->name : "a row without a name");
+    ECH_TRY(ech_added_check(plugin, row->name, "write", row->write));
     return ech_added_put(&added, plugin, row->name, ech_generator_names(), row);
 }
 
