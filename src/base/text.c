@@ -130,6 +130,23 @@ const char *ech_text_find_value(const char *assignments, const char *key, size_t
 
 enum { LONGEST_NAME = 64 };
 
+ech_words ech_words_in(const char *text)
+{
+    char *copy = ech_strdup(text ? text : "");
+    return (ech_words){.copy = copy, .rest = copy};
+}
+
+bool ech_words_next(ech_words *words)
+{
+    words->at = strtok_r(words->rest, " \t\n", &words->rest);
+    return words->at != NULL;
+}
+
+void ech_words_free(ech_words *words)
+{
+    free(words->copy);
+}
+
 bool ech_text_ends_in(const char *text, const char *ending)
 {
     size_t n = strlen(text), m = strlen(ending);

@@ -82,4 +82,15 @@ bool ech_text_has_word(const char *words, const char *word);
  * at the returned place; NULL: none sets it. */
 const char *ech_text_find_value(const char *assignments, const char *key, size_t bytes, size_t *n);
 
+/* The words of a text, which blanks, tabs and newlines separate:
+ * for (ECH_FREED_WORDS word = ech_words_in(text); ech_words_next(&word);) use(word.at); */
+typedef struct ech_words {
+    char *at; /* the word; may be changed */
+    char *copy, *rest;
+} ech_words;
+ech_words ech_words_in(const char *text); /* copies it; NULL: no words */
+bool ech_words_next(ech_words *words);    /* false: there is no further word */
+void ech_words_free(ech_words *words);
+#define ECH_FREED_WORDS __attribute__((cleanup(ech_words_free))) ech_words
+
 #endif

@@ -323,11 +323,9 @@ void ech_config_hide(const ech_config *config, const char *key)
 
 void ech_config_mark_unread(const ech_config *config, const char *owned, const char *read)
 {
-    ECH_FREED char *copy = ech_strdup(owned);
-    char *rest = NULL;
-    for (char *path = strtok_r(copy, " ", &rest); path; path = strtok_r(NULL, " ", &rest))
-        ech_config_origin_of(config, ech_config_find_path(path))->unread =
-            !ech_text_has_word(read, path);
+    for (ECH_FREED_WORDS path = ech_words_in(owned); ech_words_next(&path);)
+        ech_config_origin_of(config, ech_config_find_path(path.at))->unread =
+            !ech_text_has_word(read, path.at);
 }
 
 bool ech_config_reads(const ech_config *config, const char *key)
@@ -340,15 +338,14 @@ ech_status ech_config_check_read(const ech_config *config, const char *owned, co
 {
     ech_status st = ECH_OK;
     bool said[ECH_CONFIG_KEYS] = {false}; /* a key may be several rows' own */
-    ECH_FREED char *copy = ech_strdup(owned);
-    char *rest = NULL;
     ech_config_mark_unread(config, owned, read);
-    for (char *path = strtok_r(copy, " ", &rest); path; path = strtok_r(NULL, " ", &rest)) {
-        const ech_config_key *key = ech_config_find_path(path);
+    for (ECH_FREED_WORDS path = ech_words_in(owned); ech_words_next(&path);) {
+        const ech_config_key *key = ech_config_find_path(path.at);
         const ech_config_origin *origin = ech_config_origin_of(config, key);
         bool *is_said = &said[key - ech_config_keys];
         if (origin->unread && origin->place && !*is_said)
-            ECH_ALSO(&st, ech_config_complain(config, path, "not read by %s; remove it", reader));
+            ECH_ALSO(&st,
+                     ech_config_complain(config, path.at, "not read by %s; remove it", reader));
         *is_said = true;
     }
     return st;

@@ -99,11 +99,9 @@ static bool inverts(const ech_config *c)
 /* True if optimizer.rates has a factor of 0 (PATTERN=0). */
 static bool freezes(const ech_config *c)
 {
-    ECH_FREED char *copy = ech_strdup(c->optimizer.rates);
-    char *rest = copy;
     double factor;
-    for (char *word; (word = strtok_r(rest, " \t\n", &rest));) {
-        char *equals = strrchr(word, '=');
+    for (ECH_FREED_WORDS word = ech_words_in(c->optimizer.rates); ech_words_next(&word);) {
+        char *equals = strrchr(word.at, '=');
         if (equals && ech_text_to_real(equals + 1, &factor) && !(factor > 0)) return true;
     }
     return false;

@@ -91,15 +91,13 @@ int64_t ech_strategy_staleness(const ech_config *config)
 ech_status ech_strategy_apply(ech_config *config)
 {
     const char *name = strategies[config->parallel.strategy].name;
-    ECH_FREED char *words = ech_strdup(ech_strategy_keys(config));
     ECH_FREED_TEXT place = {0};
     ech_status status = ECH_OK;
-    char *rest = NULL;
     ech_text_append(&place, "parallel.strategy = %s", name);
-    for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
-        char *value = strchr(word, '=');
+    for (ECH_FREED_WORDS word = ech_words_in(ech_strategy_keys(config)); ech_words_next(&word);) {
+        char *value = strchr(word.at, '=');
         *value++ = '\0';
-        ECH_ALSO(&status, ech_config_fill(config, word, value, place.at, false));
+        ECH_ALSO(&status, ech_config_fill(config, word.at, value, place.at, false));
     }
     return status;
 }

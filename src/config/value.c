@@ -184,11 +184,9 @@ const char *ech_config_choices(const ech_config *config, const ech_config_key *k
 /* `expected`: "not one of". */
 static ech_status refuse_choice(const attempt *a, const char *expected, const char *choices)
 {
-    ECH_FREED char *copy = ech_strdup(choices);
     ECH_LIST(const char *) words = {0};
-    char *rest = NULL;
-    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
-        ECH_PUSH(words, word);
+    ECH_FREED_WORDS word = ech_words_in(choices);
+    while (ech_words_next(&word)) ECH_PUSH(words, word.at);
     char path[128];
     snprintf(path, sizeof path, "%s.%s", a->key->section, a->key->name);
     const char *nearest = ech_alias_value(path, a->text);

@@ -131,19 +131,17 @@ static ech_status find_named(const char *name, const ech_chat_template **out)
 static ech_status check_tokens(const ech_chat_template *chat_template,
                                const ech_tokenizer *tokenizer)
 {
-    ECH_FREED char *copy = ech_strdup(chat_template->tokens);
-    char *rest = NULL;
     ech_coder *coder = ech_coder_create(tokenizer);
     ech_status status = ECH_OK;
-    for (char *name = strtok_r(copy, " ", &rest); name && status == ECH_OK;
-         name = strtok_r(NULL, " ", &rest)) {
+    for (ECH_FREED_WORDS name = ech_words_in(chat_template->tokens);
+         status == ECH_OK && ech_words_next(&name);) {
         ech_ids ids = {0};
-        status = ech_coder_encode(coder, name, strlen(name), false, &ids);
+        status = ech_coder_encode(coder, name.at, strlen(name.at), false, &ids);
         if (status == ECH_OK && ids.n != 1)
             status = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
                                  "the tokenizer %s has no token %s, which the chat template %s "
                                  "needs; use --chat-template plain, or add the token",
-                                 tokenizer->name, name, chat_template->name);
+                                 tokenizer->name, name.at, chat_template->name);
         free(ids.at);
     }
     ech_coder_destroy(coder);

@@ -29,12 +29,12 @@ void ech_documents_pack(const ech_token_runs *runs, int64_t T, bool drop_longer,
                         ech_documents *out);
 void ech_documents_free(ech_documents *documents); /* accepts {0} */
 
-/* Bin packing by best-fit decreasing, as Ding et al. 2024 pack documents ("Fewer Truncations Improve
- * Language Modeling"): packs n items of 1 .. capacity places each into bins of `capacity` places.
- * Items are placed by descending length, items of equal length in their order, each into the bin
- * with the fewest free places that suffice; of several such bins, the one that got its last item
- * first. *bin: the bin of each item; bins are numbered by their first item. Returns the number of
- * bins. The time is O(n log capacity). */
+/* Bin packing by best-fit decreasing, as Ding et al. 2024 pack documents ("Fewer Truncations
+ * Improve Language Modeling"): packs n items of 1 .. capacity places each into bins of `capacity`
+ * places. Items are placed by descending length, items of equal length in their order, each into
+ * the bin with the fewest free places that suffice; of several such bins, the one that got its last
+ * item first. *bin: the bin of each item; bins are numbered by their first item. Returns the number
+ * of bins. The time is O(n log capacity). */
 int64_t ech_best_fit(const int32_t *length, int64_t n, int32_t capacity, int64_t *bin);
 
 /* The number of samples. */

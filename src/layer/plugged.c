@@ -46,12 +46,10 @@ echelon_layer_needs ech_layer_plugged_needs(const echelon_layer *row, const eche
 static int read_axes(const echelon_layer_needs *needs, const char *axes, ech_axis out[2])
 {
     int n = 0;
-    ECH_FREED char *copy = ech_strdup(axes ? axes : "");
-    char *rest = NULL;
-    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+    for (ECH_FREED_WORDS word = ech_words_in(axes); ech_words_next(&word);) {
         if (n == 2) return 0;
-        bool is_ffn = strcmp(word, "FFN") == 0, is_other = strcmp(word, "OTHER") == 0;
-        if (!is_ffn && !is_other && strcmp(word, "MODEL") != 0) return 0;
+        bool is_ffn = strcmp(word.at, "FFN") == 0, is_other = strcmp(word.at, "OTHER") == 0;
+        if (!is_ffn && !is_other && strcmp(word.at, "MODEL") != 0) return 0;
         out[n++] = is_ffn && needs->sharded ? ECH_AXIS_FFN
                    : is_ffn || is_other     ? ECH_AXIS_HEAD_DIM
                                             : ECH_AXIS_MODEL;

@@ -44,10 +44,8 @@ static bool is_target(const ech_builder *b, const char *role)
     const char *targets = b->config->lora.targets;
     const char *module = ech_pool_format(b->model->pool, "%s.%s", b->at, role);
     if (ech_config_is_auto(targets)) return is_automatic(&b->names, role);
-    ECH_FREED char *copy = ech_strdup(targets);
-    char *rest = copy;
-    for (char *word; (word = strtok_r(rest, " \t\n", &rest));)
-        if (strcmp(word, any_product) == 0 || matches(word, module)) return true;
+    for (ECH_FREED_WORDS word = ech_words_in(targets); ech_words_next(&word);)
+        if (strcmp(word.at, any_product) == 0 || matches(word.at, module)) return true;
     return false;
 }
 
@@ -139,12 +137,11 @@ static ech_status check_word(const ech_config *config, const ech_model *model, c
 
 static ech_status check_words(const ech_config *config, const ech_model *model)
 {
-    ECH_FREED char *copy = ech_strdup(config->lora.targets);
-    char *rest = copy;
     ech_status status = ECH_OK;
     int n = 0;
-    for (char *word; !status && (word = strtok_r(rest, " \t\n", &rest)); n++)
-        status = check_word(config, model, word);
+    for (ECH_FREED_WORDS word = ech_words_in(config->lora.targets);
+         !status && ech_words_next(&word); n++)
+        status = check_word(config, model, word.at);
     return status || n ? status : refuse(config, model, "", "names no product");
 }
 

@@ -222,14 +222,11 @@ ech_status ech_family_check_keys(const ech_config *config)
 
 void ech_family_choose(ech_config *config, const char *words)
 {
-    if (!words) return;
-    ECH_FREED char *copy = ech_strdup(words);
-    char *rest = NULL;
-    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
-        char *value = strchr(word, '=');
+    for (ECH_FREED_WORDS word = ech_words_in(words); ech_words_next(&word);) {
+        char *value = strchr(word.at, '=');
         ECH_ASSERT(value);
         *value++ = '\0';
-        ech_config_choose(config, word, value);
+        ech_config_choose(config, word.at, value);
     }
 }
 
@@ -295,11 +292,9 @@ static ech_status check_name(const ech_config *config, const ech_family_row *row
 {
     ECH_FREED_TEXT names = {0};
     if (ech_family_row_writes(config, row)) return ECH_OK;
-    ECH_FREED char *copy = ech_strdup(row->values);
-    char *rest = NULL;
-    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
-        if (!ech_text_has_word(names.at ? names.at : "", strchr(word, '=') + 1))
-            ech_text_append(&names, "%s%s", names.n ? " " : "", strchr(word, '=') + 1);
+    for (ECH_FREED_WORDS word = ech_words_in(row->values); ech_words_next(&word);)
+        if (!ech_text_has_word(names.at ? names.at : "", strchr(word.at, '=') + 1))
+            ech_text_append(&names, "%s%s", names.n ? " " : "", strchr(word.at, '=') + 1);
     return ech_config_complain(config, row->key, "not a property of %s; use one of %s",
                                ech_family_of(config)->name, names.at);
 }

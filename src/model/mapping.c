@@ -74,11 +74,9 @@ ech_status ech_mapping_kind(const ech_mapping_reader *r, const ech_yaml_node *no
 
 bool ech_mapping_nearest(const char *name, const char *words, ech_text *out)
 {
-    ECH_FREED char *copy = ech_strdup(words);
     ECH_LIST(const char *) known = {0};
-    char *rest = NULL;
-    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
-        ECH_PUSH(known, word);
+    ECH_FREED_WORDS word = ech_words_in(words);
+    while (ech_words_next(&word)) ECH_PUSH(known, word.at);
     const char *nearest = ech_text_nearest(name, known.at, known.n);
     out->n = 0;
     if (nearest) ech_text_append(out, "%s", nearest);
@@ -113,11 +111,10 @@ static void append_model_keys(ech_text *out)
     ECH_FREED_TEXT owned = {0};
     ech_family_append_of_decoders(&owned);
     ech_text_append(out, "model.vocab_size model.max_position_embeddings");
-    char *rest = NULL;
-    for (char *word = strtok_r(owned.at, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
-        if (strncmp(word, "model.", strlen("model.")) == 0 &&
-            strcmp(word, "model.reversible") != 0 && !ech_text_has_word(out->at, word))
-            ech_text_append(out, " %s", word);
+    for (ECH_FREED_WORDS word = ech_words_in(owned.at); ech_words_next(&word);)
+        if (strncmp(word.at, "model.", strlen("model.")) == 0 &&
+            strcmp(word.at, "model.reversible") != 0 && !ech_text_has_word(out->at, word.at))
+            ech_text_append(out, " %s", word.at);
 }
 
 ech_status ech_mapping_model_key(const ech_mapping_reader *r, const ech_yaml_node *node,
@@ -141,15 +138,13 @@ static const char *join(const ech_mapping_reader *r, const char *base, const ech
 {
     ECH_FREED_TEXT all = {0};
     const ech_yaml_node *constants = ech_yaml_find(r->root, "constants");
-    ECH_FREED char *copy = ech_strdup(base ? base : "");
-    char *rest = NULL;
-    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+    for (ECH_FREED_WORDS word = ech_words_in(base); ech_words_next(&word);) {
         ECH_FREED_TEXT key = {0};
-        ech_text_append(&key, "%.*s", (int)strcspn(word, "="), word);
+        ech_text_append(&key, "%.*s", (int)strcspn(word.at, "="), word.at);
         if (ech_yaml_find(stated, key.at) || ech_yaml_find(constants, key.at) ||
             ech_mapping_maps(r, key.at))
             continue;
-        ech_text_append(&all, "%s%s", all.n ? " " : "", word);
+        ech_text_append(&all, "%s%s", all.n ? " " : "", word.at);
     }
     for (const ech_yaml_node *at = stated ? stated->first : NULL; at; at = at->next)
         ech_text_append(&all, "%s%s=%s", all.n ? " " : "", at->key, at->text);
@@ -191,10 +186,9 @@ static const char *join_reads(const ech_mapping_reader *r)
     const ech_yaml_node *constants = ech_yaml_find(r->root, "constants");
     bool experts = ech_mapping_maps(r, "model.num_local_experts") &&
                    !ech_text_has_word(r->base->reads, "model.moe_gate");
-    ECH_FREED char *copy = ech_strdup(r->base->reads);
-    char *rest = NULL;
-    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
-        if (!ech_yaml_find(constants, word)) ech_text_append(&all, "%s%s", all.n ? " " : "", word);
+    for (ECH_FREED_WORDS word = ech_words_in(r->base->reads); ech_words_next(&word);)
+        if (!ech_yaml_find(constants, word.at))
+            ech_text_append(&all, "%s%s", all.n ? " " : "", word.at);
     return ech_pool_format(r->to->pool, "%s%s", all.n ? all.at : "",
                            experts ? ECH_EXPERT_KEYS : "");
 }

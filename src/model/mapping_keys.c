@@ -176,13 +176,11 @@ static ech_status read_entry(ech_mapping_reader *r, const ech_yaml_node *at)
 /* Whether the left side of one of the pairs is that word; its right side. */
 static bool find_value(const char *pairs, const char *word, ech_text *out)
 {
-    ECH_FREED char *copy = ech_strdup(pairs);
-    char *rest = NULL;
-    for (char *pair = strtok_r(copy, " ", &rest); pair; pair = strtok_r(NULL, " ", &rest)) {
-        char *right = strchr(pair, '=');
+    for (ECH_FREED_WORDS pair = ech_words_in(pairs); ech_words_next(&pair);) {
+        char *right = strchr(pair.at, '=');
         *right++ = '\0';
-        if (out && strcmp(pair, word) == 0) ech_text_append(out, "%s", right);
-        if (strcmp(pair, word) == 0) return true;
+        if (out && strcmp(pair.at, word) == 0) ech_text_append(out, "%s", right);
+        if (strcmp(pair.at, word) == 0) return true;
     }
     return false;
 }
@@ -196,10 +194,8 @@ static ech_status check_row(const ech_mapping_reader *r, const ech_mapping_entry
     if (entry->values && !named)
         FAIL_AT(r, entry->node, "keys.%s: %s has no names; remove values", row->name, row->key);
     if (entry->values) {
-        ECH_FREED char *copy = ech_strdup(entry->values);
-        char *rest = NULL;
-        for (char *pair = strtok_r(copy, " ", &rest); pair; pair = strtok_r(NULL, " ", &rest))
-            ECH_TRY(ech_mapping_check_value(r, entry->node, row->key, strchr(pair, '=') + 1));
+        for (ECH_FREED_WORDS pair = ech_words_in(entry->values); ech_words_next(&pair);)
+            ECH_TRY(ech_mapping_check_value(r, entry->node, row->key, strchr(pair.at, '=') + 1));
     }
     if (row->null) ECH_TRY(ech_mapping_check_value(r, entry->node, row->key, row->null));
     if (!row->initial) return ECH_OK;

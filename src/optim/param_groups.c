@@ -68,10 +68,8 @@ static ech_status set_rate(const patterns *p, char *word)
 static ech_status for_each_word(const patterns *p, const char *words, bool rates)
 {
     ech_status status = ECH_OK;
-    ECH_FREED char *copy = ech_strdup(words);
-    char *rest = copy;
-    for (char *word; !status && (word = strtok_r(rest, " \t\n", &rest));)
-        status = rates ? set_rate(p, word) : set_matched(p, word, NULL);
+    for (ECH_FREED_WORDS word = ech_words_in(words); !status && ech_words_next(&word);)
+        status = rates ? set_rate(p, word.at) : set_matched(p, word.at, NULL);
     return status;
 }
 

@@ -21,14 +21,13 @@ _Static_assert(2 + (int)ECHELON_MOST_STATES + (int)ECHELON_MOST_STATISTICS <= (i
 
 static ech_status check_keys(const char *plugin, const char *name, const char *reads)
 {
-    ECH_FREED char *copy = ech_strdup(reads ? reads : "");
-    char *rest = NULL;
-    for (char *key = strtok_r(copy, " ", &rest); key; key = strtok_r(NULL, " ", &rest))
-        if (strncmp(key, "optimizer.", strlen("optimizer.")) != 0 || !ech_config_type_name(key))
+    for (ECH_FREED_WORDS key = ech_words_in(reads); ech_words_next(&key);)
+        if (strncmp(key.at, "optimizer.", strlen("optimizer.")) != 0 ||
+            !ech_config_type_name(key.at))
             ECH_FAIL(ECH_EUSAGE,
                      "plugin %s: %s: reads: %.80s: not a key of the section optimizer; `echelon "
                      "help keys` lists them",
-                     plugin, name, key);
+                     plugin, name, key.at);
     return ECH_OK;
 }
 
@@ -80,13 +79,11 @@ static unsigned lacks_of(const char *axes, const ech_param *param, char unknown[
     unsigned all = (1u << param->shape.dims) - 1, has = 0;
     unknown[0] = '\0';
     if (!axes) return 0;
-    ECH_FREED char *copy = ech_strdup(axes);
-    char *rest = NULL;
-    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+    for (ECH_FREED_WORDS word = ech_words_in(axes); ech_words_next(&word);) {
         unsigned of_word = 0;
         for (int d = 0; d < param->shape.dims; d++)
-            if (strcmp(ech_axis_name(param->shape.axis[d]), word) == 0) of_word |= 1u << d;
-        if (!of_word && !unknown[0]) snprintf(unknown, 64, "%s", word);
+            if (strcmp(ech_axis_name(param->shape.axis[d]), word.at) == 0) of_word |= 1u << d;
+        if (!of_word && !unknown[0]) snprintf(unknown, 64, "%s", word.at);
         has |= of_word;
     }
     return all & ~has;
