@@ -58,9 +58,9 @@ static grid split(const ech_product *p, int threads)
 
 /* True if OpenBLAS computes this product or part in fp32. With AVX2, oneDNN 2.6 reads operands in
  * place if 1/M + 1/N is at least 0.0038 (nocopy_checker_avx2 of its gemm_driver.cpp). An operand
- * with a row for each k then takes a new cache line for each, and lines that are a multiple of 256
- * numbers apart share few sets of the cache. OpenBLAS packs. GFLOP/s on two Zen 5 cores, of 272 at
- * their peak with AVX2:
+ * with a row for each k then takes a new cache line for each, and lines whose distance is a
+ * multiple of 256 numbers share few sets of the cache. OpenBLAS packs. GFLOP/s on two Zen 5 cores,
+ * of 272 at their peak with AVX2:
  *
  *                                        oneDNN    OpenBLAS
  *     dW 768 x 768, 1,024 rows           226       254
