@@ -164,15 +164,15 @@ Keys = TypedDict("Keys", {
     "model.rope_scaling": Literal["none", "llama3", "linear", "dynamic", "yarn", "longrope"],
     # rope scaling: divisor of the angles, or of the slow ones
     "model.rope_scaling_factor": float,
-    # llama3 scaling: angles with fewer turns over the original positions are slow
+    # llama3 scaling: angles with fewer rotations over the original positions are slow
     "model.rope_scaling_low_freq_factor": float,
-    # llama3 scaling: angles with more turns over the original positions are unchanged
+    # llama3 scaling: angles with more rotations over the original positions are unchanged
     "model.rope_scaling_high_freq_factor": float,
     # rope scaling: longest sequence before scaling, in tokens
     "model.rope_scaling_original_max_position_embeddings": int,
-    # yarn scaling: angles with more turns over the original positions are unchanged
+    # yarn scaling: angles with more rotations over the original positions are unchanged
     "model.rope_scaling_beta_fast": float,
-    # yarn scaling: angles with fewer turns over the original positions are slow
+    # yarn scaling: angles with fewer rotations over the original positions are slow
     "model.rope_scaling_beta_slow": float,
     # yarn scaling: the limits between fast and slow angles are rounded to whole pairs
     "model.rope_scaling_truncate": bool,

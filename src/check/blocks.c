@@ -17,8 +17,8 @@ static bool is_work(const ech_step *step)
 static struct ech_block_step *slot_of(const ech_block_steps *b, int chunk, int micro, int block,
                                       ech_phase phase)
 {
-    int place = b->base[chunk] + block - b->first[chunk];
-    return &b->at[(place * b->micro_batches + micro) * ECH_PHASES + (int)phase];
+    int position = b->base[chunk] + block - b->first[chunk];
+    return &b->at[(position * b->micro_batches + micro) * ECH_PHASES + (int)phase];
 }
 
 int ech_block_step(const ech_block_steps *steps, int chunk, int micro, int block, ech_phase phase)
@@ -62,15 +62,15 @@ static bool only_recomputes(const ech_plan *plan, const ech_step *step)
     return only;
 }
 
-/* Number of calls of B that a W of the node at that place needs: the calls of the nodes after it,
- * which make its gradient. */
-static int calls_behind(const ech_block *block, int place)
+/* Number of calls of B that a W of the node at that position needs: the calls of the nodes after
+ * it, which make its gradient. */
+static int calls_behind(const ech_block *block, int position)
 {
     int call = 0, n = (int)block->program[ECH_BACKWARD_INPUT].n, needed = 0;
     for (; call < n; call++) {
         const ech_block_call *c = &block->program[ECH_BACKWARD_INPUT].at[call];
         if (c->recompute || ech_call_exchange(block, c, ECH_BACKWARD_INPUT, ECH_TRAIN)) continue;
-        if (c->node >= 0 && ech_call_place(block, c) <= place) break;
+        if (c->node >= 0 && ech_call_position(block, c) <= position) break;
         needed = call + 1;
     }
     return needed;
@@ -87,7 +87,8 @@ static ech_status check_gradients(const ech_plan *plan, const ech_list *list, in
     int done = last < 0 ? 0 : list->step.at[last].first_call + list->step.at[last].calls;
     for (int c = step->first_call; c < step->first_call + step->calls; c++) {
         const ech_block_call *call = &block->program[ECH_BACKWARD_WEIGHT].at[c];
-        if (call->recompute || calls_behind(block, ech_call_place(block, call)) <= done) continue;
+        if (call->recompute || calls_behind(block, ech_call_position(block, call)) <= done)
+            continue;
         return ech_list_reject(plan, list, s, "begins before its gradient is there");
     }
     return ECH_OK;

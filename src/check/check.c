@@ -124,7 +124,7 @@ ech_status ech_check_list(const ech_plan *plan, const ech_list *list)
     }
     if (ech_list_trains(list)) {
         ECH_TRY(ech_check_versions(plan, list));
-        ECH_TRY(ech_check_window(plan, list));
+        ECH_TRY(ech_check_shared(plan, list));
         ECH_TRY(ech_check_rows(plan, list));
         ECH_TRY(ech_check_uses(plan, list));
     }

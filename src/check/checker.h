@@ -85,7 +85,7 @@ ech_status ech_check_buckets(const ech_plan *plan, const ech_list *list);
 ech_status ech_check_versions(const ech_plan *plan, const ech_list *list);
 /* For weights that all ranks share: each update waits until all ranks have read what it overwrites.
  * Lock-free ranks instead begin and end a span together. */
-ech_status ech_check_window(const ech_plan *plan, const ech_list *list);
+ech_status ech_check_shared(const ech_plan *plan, const ech_list *list);
 /* For lock-free ranks: each turn works on the rows of a table that its batch names. */
 ech_status ech_check_rows(const ech_plan *plan, const ech_list *list);
 /* Weight gathering and fetching: each instance is written once, from its own bucket and for one

@@ -161,12 +161,12 @@ static ech_status sum_micro(const ech_turns *t, int s, ech_bucket_state *b, int 
 static ech_status join_pieces(const ech_turns *t, int s, const ech_bucket_state *b, int *before)
 {
     const ech_step *step = &t->list->step.at[s];
-    int place = step->turn & 1;
-    if (b->left[place] > 1)
+    int parity = step->turn & 1;
+    if (b->left[parity] > 1)
         return ECH_REJECT(t, s, "comes before the updates of %d other pieces of its bucket",
-                          b->left[place] - 1);
+                          b->left[parity] - 1);
     for (int k = 0; k < t->plan->bucket.at[step->index].pieces; k++)
-        if (b->away[place][k].step > *before) *before = b->away[place][k].step;
+        if (b->away[parity][k].step > *before) *before = b->away[parity][k].step;
     return ECH_OK;
 }
 
@@ -226,14 +226,14 @@ static ech_status advance(ech_turns *t, int s, ech_bucket_state *b, ech_course *
     on->rounds += (e.gives & F(STATISTICS)) != 0;
     if (!in_parts || b->summed == micro_batches) on->has |= e.gives;
     on->step = s;
-    int place = step->turn & 1, pieces = t->plan->bucket.at[step->index].pieces;
+    int parity = step->turn & 1, pieces = t->plan->bucket.at[step->index].pieces;
     /* each piece continues from there */
     bool ended = has_ended(p, on, last), leaves = e.gives & F(AWAY);
-    if (leaves && b->left[place])
+    if (leaves && b->left[parity])
         return ECH_REJECT(t, s, "comes before the update of turn %d has ended",
-                          b->away[place]->turn);
-    for (int k = 0; leaves && k < pieces; k++) b->away[place][k] = *on;
-    b->left[place] += leaves ? pieces : ended && on != &b->now ? -1 : 0;
+                          b->away[parity]->turn);
+    for (int k = 0; leaves && k < pieces; k++) b->away[parity][k] = *on;
+    b->left[parity] += leaves ? pieces : ended && on != &b->now ? -1 : 0;
     if (on == &b->now && (ended || leaves)) end_turn(t, b);
     return ECH_OK;
 }
@@ -326,9 +326,9 @@ ech_status ech_turns_take(ech_turns *t, int s)
     if (step->index < 0 || step->index >= buckets)
         return ECH_REJECT(t, s, "is of a bucket that this rank does not have");
     ech_bucket_state *b = &t->bucket[step->index];
-    int place = step->turn & 1;
+    int parity = step->turn & 1;
     if (is_meeting(t, step)) return meet(t, s, b);
-    if (b->left[place] && step->turn == b->away[place]->turn) return update_piece(t, s, b);
+    if (b->left[parity] && step->turn == b->away[parity]->turn) return update_piece(t, s, b);
     if (step->turn != b->now.turn)
         return ECH_REJECT(t, s, "is of turn %d; its bucket is in turn %d", step->turn, b->now.turn);
     return advance(t, s, b, &b->now, true);

@@ -16,13 +16,13 @@ enum { KNOWN = 1 << 12 }; /* offsets remembered while they are collected */
 
 /* When a step of a lane other than compute may run: not before tick `first`, and not after
  * `last`. */
-typedef struct window {
+typedef struct interval {
     int first, last;
-} window;
+} interval;
 
 /* Forward: a lane begins its steps in order, so no step begins before the dependencies of earlier
  * ones. */
-static void find_first(const ech_list *list, window *windows)
+static void find_first(const ech_list *list, interval *intervals)
 {
     int lane[ECH_LANES] = {0};
     for (int s = 0; s < (int)list->step.n; s++) {
@@ -32,44 +32,44 @@ static void find_first(const ech_list *list, window *windows)
             int after = list->after.at[step->first_after + i];
             const ech_step *other = &list->step.at[after];
             int over = other->lane == ECH_LANE_COMPUTE ? other->tick + ech_step_ticks(other)
-                                                       : windows[after].first;
+                                                       : intervals[after].first;
             if (over > *first) *first = over;
         }
-        windows[s].first = *first;
+        intervals[s].first = *first;
     }
 }
 
 /* A step has ended when a compute step begins that waits for it, or (except for messages) for a
  * later step of its lane; and when a step of another lane has ended that waits for it. */
-static void find_last(const ech_list *list, window *windows)
+static void find_last(const ech_list *list, interval *intervals)
 {
     int lane[ECH_LANES];
     for (int l = 0; l < ECH_LANES; l++) lane[l] = list->ticks;
-    for (size_t s = 0; s < list->step.n; s++) windows[s].last = list->ticks;
+    for (size_t s = 0; s < list->step.n; s++) intervals[s].last = list->ticks;
     for (int s = (int)list->step.n - 1; s >= 0; s--) {
         const ech_step *step = &list->step.at[s];
         bool in_order = !ech_step_sends(step) && !ech_step_receives(step);
         if (step->lane == ECH_LANE_COMPUTE) {
-            windows[s].last = step->tick;
+            intervals[s].last = step->tick;
         } else if (in_order) {
-            if (lane[step->lane] < windows[s].last) windows[s].last = lane[step->lane];
-            lane[step->lane] = windows[s].last;
+            if (lane[step->lane] < intervals[s].last) intervals[s].last = lane[step->lane];
+            lane[step->lane] = intervals[s].last;
         }
         for (int i = 0; i < step->afters; i++) {
-            window *waited = &windows[list->after.at[step->first_after + i]];
-            if (windows[s].last < waited->last) waited->last = windows[s].last;
+            interval *waited = &intervals[list->after.at[step->first_after + i]];
+            if (intervals[s].last < waited->last) waited->last = intervals[s].last;
         }
     }
 }
 
-static ech_status check_life(const ech_plan *plan, const ech_list *list, int s, window when)
+static ech_status check_life(const ech_plan *plan, const ech_list *list, int s, interval when)
 {
     const ech_step *step = &list->step.at[s];
     for (int i = 0; i < step->accesses; i++) {
         const ech_access *access = &list->access.at[step->first_access + i];
         if (access->value < (int)plan->persistent.n) continue;
         const ech_value *v = ech_plan_value(plan, list, access->value);
-        if (step->lane == ECH_LANE_COMPUTE) when = (window){access->tick, access->tick};
+        if (step->lane == ECH_LANE_COMPUTE) when = (interval){access->tick, access->tick};
         bool brings = step->lane != ECH_LANE_COMPUTE && access->write;
         int first = brings ? ech_value_first(v) : v->born;
         if (first <= when.first && ech_value_last(v) >= when.last) continue;
@@ -85,11 +85,11 @@ static ech_status check_life(const ech_plan *plan, const ech_list *list, int s, 
 /* Everything has ended by the end of the last tick: a step without waiters may run until then. */
 static ech_status check_lives(const ech_plan *plan, const ech_list *list)
 {
-    ECH_FREED window *windows = ech_calloc(list->step.n, sizeof *windows);
-    find_first(list, windows);
-    find_last(list, windows);
+    ECH_FREED interval *intervals = ech_calloc(list->step.n, sizeof *intervals);
+    find_first(list, intervals);
+    find_last(list, intervals);
     for (int s = 0; s < (int)list->step.n; s++) {
-        window when = windows[s];
+        interval when = intervals[s];
         if (when.last >= list->ticks) when.last = list->ticks - 1;
         if (when.first > when.last) when.first = when.last;
         ECH_TRY(check_life(plan, list, s, when));

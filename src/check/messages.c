@@ -13,7 +13,7 @@ typedef struct mail {
     int *waiter;  /* [steps] the first compute step that waits for it, or the list's length */
 } mail;
 
-/* Messages between neighbours; check/held.c and check/window.c check the others. */
+/* Messages between neighbours; check/held.c and check/shared.c check the others. */
 static bool is_message(ech_step_kind kind)
 {
     return (ech_step_kind_sends(kind) || ech_step_kind_receives(kind)) &&

@@ -161,8 +161,8 @@ static ech_status check_collectives(const plans *p)
 
 /* ---- messages ---- */
 
-/* -1: the message belongs to no micro-batch, such as the token, which is sent in one turn and
- * received in a later one (check/window.c). */
+/* -1: the message belongs to no micro-batch, such as the ring token, which is sent in one turn and
+ * received in a later one (check/shared.c). */
 static int64_t micro_of(const plans *p, int rank, const ech_step *step)
 {
     if (step->micro < 0) return -1;

@@ -26,13 +26,13 @@
 #include "optim/optim.h"
 #include "tensor/box.h"
 
-/* How memory that the host cannot access is copied to and from host memory, and a window of host
+/* How memory that the host cannot access is copied to and from host memory, and a buffer of host
  * memory for it. */
 typedef struct ech_saved_copier {
     void *context;
     ech_status (*copy)(void *context, void *to, const void *from, size_t bytes);
-    char *window;
-    size_t window_bytes;
+    char *bounce;
+    size_t bounce_bytes;
 } ech_saved_copier;
 
 enum { ECH_CHECKPOINT_DIGITS = 32 }; /* of a hash */

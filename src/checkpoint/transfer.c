@@ -103,17 +103,17 @@ static void convert(const transfer *t, char *memory, char *stored, int64_t n)
         ech_convert(stored, t->stored, memory, t->wanted, n);
 }
 
-/* The same where the host cannot touch the memory, by way of its window. */
+/* The same where the host cannot touch the memory, by way of its buffer. */
 static ech_status convert_there(const transfer *t, char *memory, char *stored, int64_t n)
 {
     const ech_saved_copier *c = t->copier;
-    int64_t most = (int64_t)(c->window_bytes / t->wanted_bytes);
+    int64_t most = (int64_t)(c->bounce_bytes / t->wanted_bytes);
     for (int64_t part; n > 0; n -= part) {
         part = n < most ? n : most;
         size_t bytes = (size_t)part * t->wanted_bytes;
-        if (t->writes) ECH_TRY(c->copy(c->context, c->window, memory, bytes));
-        convert(t, c->window, stored, part);
-        if (!t->writes) ECH_TRY(c->copy(c->context, memory, c->window, bytes));
+        if (t->writes) ECH_TRY(c->copy(c->context, c->bounce, memory, bytes));
+        convert(t, c->bounce, stored, part);
+        if (!t->writes) ECH_TRY(c->copy(c->context, memory, c->bounce, bytes));
         memory += bytes;
         stored += (size_t)part * t->stored_bytes;
     }

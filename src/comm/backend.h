@@ -47,14 +47,14 @@ typedef struct ech_comm_data {
     ech_status (*library)(ech_comm *comm, ech_request *request, const ech_library_call *call);
     ech_status (*test)(ech_comm *comm,
                        ech_request *request); /* sets request->done once it is put */
-    /* ech_comm_check_device, ech_comm_share_device, ech_comm_join and ech_comm_part, on a device
-     * that is not immediate. */
+    /* ech_comm_check_device, ech_comm_share_device, ech_comm_join and ech_comm_disconnect, on a
+     * device that is not immediate. */
     ech_status (*check)(const ech_device *device);
     ech_status (*share)(const ech_device *device);
     int64_t (*takes)(int members, int blocks, bool rings); /* ech_comm_library_bytes */
     ech_status (*join)(ech_comm *comm, ech_comm_queue *on, const char *name, const int *ranks,
                        int n);
-    void (*part)(ech_comm *comm, ech_comm_queue *on);
+    void (*disconnect)(ech_comm *comm, ech_comm_queue *on);
     void (*close)(ech_comm *comm); /* releases comm->joined */
 } ech_comm_data;
 
@@ -125,9 +125,9 @@ struct ech_comm_backend {
     /* Optional: ends the job and this process with an exit code. Called after the other ranks had
      * time to print their errors. */
     void (*abort)(ech_comm *comm, int code);
-    /* ech_comm_take_window and ech_comm_give_window. NULL: ranks share no memory. */
-    ech_status (*take_window)(ech_comm *comm, const ech_device *device, size_t bytes, void **out);
-    void (*give_window)(ech_comm *comm);
+    /* ech_comm_map_shared and ech_comm_unmap_shared. NULL: ranks share no memory. */
+    ech_status (*map_shared)(ech_comm *comm, const ech_device *device, size_t bytes, void **out);
+    void (*unmap_shared)(ech_comm *comm);
     /* NULL: the backend has no library. Starts its collective over ranks[size]. A channel's first
      * call, with *handle NULL, makes the library's communicator and waits for all members; with
      * n = 0 it does only that. The caller keeps *handle for the channel's next calls. */

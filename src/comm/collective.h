@@ -69,7 +69,7 @@ ech_collective_sends ech_collective_traffic(ech_collective collective, ech_dtype
                                             ech_lineup of, int index);
 
 /* The most bytes that a member may send. EXCHANGE_ROWS: all of its n elements; with `back`, from
- * windows, where it may hold the n elements of each other member. Other collectives: as
+ * slices, where it may hold the n elements of each other member. Other collectives: as
  * ech_collective_traffic. */
 int64_t ech_collective_most(ech_collective collective, ech_dtype dtype, int64_t n, ech_lineup of,
                             int index, bool back);

@@ -316,18 +316,18 @@ int64_t ech_comm_library_bytes(const ech_comm_backend *backend, int members, int
     return backend->data && backend->data->takes ? backend->data->takes(members, blocks, rings) : 0;
 }
 
-ech_status ech_comm_take_window(ech_comm *comm, const ech_device *device, size_t bytes, void **out)
+ech_status ech_comm_map_shared(ech_comm *comm, const ech_device *device, size_t bytes, void **out)
 {
-    if (comm->opened->take_window) return comm->opened->take_window(comm, device, bytes, out);
+    if (comm->opened->map_shared) return comm->opened->map_shared(comm, device, bytes, out);
     ECH_FAIL(ECH_EUNSUPPORTED,
-             "ranks of parallel.comm = %s are processes, which have no window in common; set "
+             "ranks of parallel.comm = %s are processes, which share no memory; set "
              "parallel.comm = local, whose ranks are threads",
              comm->opened->name);
 }
 
-void ech_comm_give_window(ech_comm *comm)
+void ech_comm_unmap_shared(ech_comm *comm)
 {
-    comm->opened->give_window(comm);
+    comm->opened->unmap_shared(comm);
 }
 
 ech_status ech_comm_join(ech_comm *comm, ech_comm_queue *on, const char *name, const int *ranks,
@@ -343,9 +343,9 @@ bool ech_comm_joins(const ech_comm *comm)
     return comm->opened->data && comm->opened->data->join;
 }
 
-void ech_comm_part(ech_comm *comm, ech_comm_queue *on)
+void ech_comm_disconnect(ech_comm *comm, ech_comm_queue *on)
 {
-    if (on->joined) comm->opened->data->part(comm, on);
+    if (on->joined) comm->opened->data->disconnect(comm, on);
 }
 
 static bool is_queued(const ech_request *request)

@@ -158,16 +158,16 @@ typedef struct ech_comm_queue {
     struct ech_kernel_context *context; /* through which a channel's sums are put on the queue */
 } ech_comm_queue;
 
-/* ---- windows ---- A window is device memory that all ranks share: a single copy, at one address.
+/* ---- shared memory ---- It is device memory that all ranks share: a single copy, at one address.
  * It involves no messages and no ordering: a rank that reads what another rank wrote there must
  * have received a message from it since. */
 
-/* Only for ranks that are threads of one process. Each rank maps the window with the same number of
- * bytes, > 0, and gives it back. The first allocates it, zeroed, and the last frees it, so all
- * ranks must have given back one window before the next. At most one at a time. Not collective.
+/* Only for ranks that are threads of one process. Each rank maps it with the same number of
+ * bytes, > 0, and unmaps it. The first allocates it, zeroed, and the last frees it, so all
+ * ranks must have unmapped it before any maps the next. At most one at a time. Not collective.
  * Errors: ECH_ENOMEM; ECH_EUNSUPPORTED: the ranks are processes. */
-ech_status ech_comm_take_window(ech_comm *comm, const ech_device *device, size_t bytes, void **out);
-void ech_comm_give_window(ech_comm *comm);
+ech_status ech_comm_map_shared(ech_comm *comm, const ech_device *device, size_t bytes, void **out);
+void ech_comm_unmap_shared(ech_comm *comm);
 
 /* ---- point to point ---- */
 
@@ -215,7 +215,7 @@ ech_status ech_comm_join(ech_comm *comm, ech_comm_queue *on, const char *name, c
 bool ech_comm_joins(const ech_comm *comm);
 /* Releases what `on` has joined; it must have no work in progress. Collective over the same ranks,
  * except after an abort. */
-void ech_comm_part(ech_comm *comm, ech_comm_queue *on);
+void ech_comm_disconnect(ech_comm *comm, ech_comm_queue *on);
 /* Starts n transfers together; none waits for another's end. The requests' fields on (the same for
  * all), data, peer, tag, bytes and sends describe them. On a device that is not immediate they are
  * done as soon as both sides have put them on their queues (under nccl: this side): ech_comm_wait
@@ -367,7 +367,7 @@ typedef struct ech_sum {
     char *x, *scratch;
     int64_t n;                             /* elements of x */
     int64_t segment;                       /* most elements of a message */
-    const struct ech_row_windows *windows; /* the windows that make up shards; NULL: even shards */
+    const struct ech_row_slices *slices;   /* the slices that make up shards; NULL: even shards */
     size_t item;                           /* bytes of an element of x */
     ech_dtype dtype;
     size_t wire_item; /* bytes of an element in messages and scratch */
@@ -430,55 +430,55 @@ ech_status ech_group_all_gather(ech_group *group, void *whole, const void *mine,
  * order. In place: `mine` may point to that shard of x. The rest of x is not changed. */
 ech_status ech_group_reduce_scatter(ech_group *group, const ech_tensor *x, void *mine,
                                     void *scratch);
-/* Windows of rows, the same number for each member, ordered by member; counts give the rows in
+/* Slices of rows, the same number for each member, ordered by member; counts give the rows in
  * use. */
-typedef struct ech_row_windows {
-    const int64_t *counts; /* [N][windows], in host memory: the same on all members */
-    int64_t windows, rows; /* windows of a member; rows of a window */
-} ech_row_windows;
-/* ech_group_all_gather and ech_group_reduce_scatter of such windows, with the same bits, for rows
- * in use only: other rows are neither read nor written, and an empty window sends no message.
- * Elements of `whole` and x: N windows rows times the elements of a row; `scratch`: as for
+typedef struct ech_row_slices {
+    const int64_t *counts; /* [N][slices], in host memory: the same on all members */
+    int64_t slices, rows;  /* slices of a member; rows of a slice */
+} ech_row_slices;
+/* ech_group_all_gather and ech_group_reduce_scatter of such slices, with the same bits, for rows
+ * in use only: other rows are neither read nor written, and an empty slice sends no message.
+ * Elements of `whole` and x: N slices rows times the elements of a row; `scratch`: as for
  * ech_group_reduce_scatter. Errors: a count outside 0 .. rows: ECH_EINTERNAL, which names both
  * ranks. */
 ech_status ech_group_gather_rows(ech_group *group, const ech_tensor *whole, const void *mine,
-                                 const ech_row_windows *of);
+                                 const ech_row_slices *of);
 ech_status ech_group_scatter_rows(ech_group *group, const ech_tensor *x, void *mine, void *scratch,
-                                  const ech_row_windows *of);
+                                  const ech_row_slices *of);
 /* Both buffers hold N blocks of `bytes` bytes: block i of `to` goes to member i, block i of `from`
  * comes from member i. */
 ech_status ech_group_all_to_all(ech_group *group, const void *to, void *from, size_t bytes);
-/* An exchange of counted rows. The rows that one member has for another are a piece; pieces are
- * sent in windows: rows [first, first + rows) of each piece per call. One buffer is *packed*: it
- * has the whole pieces one after the other. The other buffer has N windows of `rows` rows. */
+/* An exchange of counted rows. The rows that one member has for another are a split; splits are
+ * sent in slices: rows [first, first + rows) of each split per call. One buffer is *packed*: it
+ * has the whole splits one after the other. The other buffer has N slices of `rows` rows. */
 typedef struct ech_row_exchange {
-    /* [N], in host memory: rows of whole pieces to and from each member. Members have exchanged
+    /* [N], in host memory: rows of whole splits to and from each member. Members have exchanged
      * them before: receives[i] is what member i sends here. */
     const int64_t *sends, *receives;
     int64_t room; /* rows of the packed buffer; the largest of all members */
-    int64_t most; /* rows of a piece: the windows of all calls together have no room for more */
+    int64_t most; /* rows of a split: the slices of all calls together have no room for more */
     int64_t first, rows;
     size_t bytes; /* of a row */
-    bool packs;   /* `from` is packed, `to` has windows; otherwise the reverse */
+    bool packs;   /* `from` is packed, `to` has slices; otherwise the reverse */
 } ech_row_exchange;
-/* Sums a table of `pieces` pieces of `each` numbers into rows[pieces]. A piece with a negative
+/* Sums a table of `splits` splits of `each` numbers into rows[splits]. A split with a negative
  * number gets that number, which every exchange rejects, so that no sum hides it. */
-void ech_row_sums(const int32_t *table, int64_t pieces, int64_t each, int64_t *rows);
-/* How many rows of a piece of `count` rows are in a window of `rows` rows from row `first`. */
-static inline int64_t ech_row_part(int64_t count, int64_t first, int64_t rows)
+void ech_row_sums(const int32_t *table, int64_t splits, int64_t each, int64_t *rows);
+/* How many rows of a split of `count` rows are in a slice of `rows` rows from row `first`. */
+static inline int64_t ech_row_slice_rows(int64_t count, int64_t first, int64_t rows)
 {
     int64_t left = count - first;
     return left < 0 ? 0 : left < rows ? left : rows;
 }
-/* How many rows of a piece of `count` rows are in the window; -1: the piece sends no message, since
- * it ended in an earlier window. */
-static inline int64_t ech_row_window(const ech_row_exchange *x, int64_t count)
+/* How many rows of a split of `count` rows are in the slice; -1: the split sends no message, since
+ * it ended in an earlier slice. */
+static inline int64_t ech_row_slice(const ech_row_exchange *x, int64_t count)
 {
     int64_t left = count - x->first;
     return left < 0 ? -1 : left < x->rows ? left : x->rows;
 }
-/* Rows that are not in use are neither read nor written. A piece that ended exactly with the
- * previous window, or has no rows at all, is an empty message, so that a peer that expects other
+/* Rows that are not in use are neither read nor written. A split that ended exactly with the
+ * previous slice, or has no rows at all, is an empty message, so that a peer that expects other
  * rows is detected. Errors: ECH_EINTERNAL, which names both ranks: a count outside 0 .. most
  * (nothing is sent), or a count that differs from the peer's. */
 ech_status ech_group_exchange_rows(ech_group *group, const void *to, void *from,

@@ -30,9 +30,9 @@ ech_status ech_group_all_to_all(ech_group *group, const void *to, void *from, si
 
 /* ---- counted rows ---- */
 
-void ech_row_sums(const int32_t *table, int64_t pieces, int64_t each, int64_t *rows)
+void ech_row_sums(const int32_t *table, int64_t splits, int64_t each, int64_t *rows)
 {
-    for (int64_t m = 0; m < pieces; m++) {
+    for (int64_t m = 0; m < splits; m++) {
         rows[m] = 0;
         for (int64_t i = 0; i < each && rows[m] >= 0; i++) {
             int32_t n = table[m * each + i];
@@ -71,8 +71,8 @@ static ech_status check_counts(const ech_group *group, const ech_row_exchange *x
              (long long)x->receives[group->index]);
 }
 
-/* Where the rows of piece i in the window begin. */
-static size_t window_at(const ech_row_exchange *x, const int64_t *counts, bool packed, int i)
+/* Where the rows of split i in the slice begin. */
+static size_t slice_at(const ech_row_exchange *x, const int64_t *counts, bool packed, int i)
 {
     int64_t row = packed ? x->first : i * x->rows;
     for (int k = 0; k < i && packed; k++) row += counts[k];
@@ -83,9 +83,9 @@ static void enter_rows(ech_group *group, const ech_row_exchange *x, int member, 
                        char *buffer)
 {
     const int64_t *counts = sends ? x->sends : x->receives;
-    int64_t rows = ech_row_window(x, counts[member]);
+    int64_t rows = ech_row_slice(x, counts[member]);
     if (rows < 0) return;
-    char *at = buffer + window_at(x, counts, sends != x->packs, member);
+    char *at = buffer + slice_at(x, counts, sends != x->packs, member);
     ech_comm_batch_enter(group, &group->batch[0], member, sends, at, (size_t)rows * x->bytes);
 }
 
@@ -93,10 +93,10 @@ static void copy_own_rows(const ech_group *group, const ech_row_exchange *x, con
                           char *in)
 {
     int own = group->index;
-    int64_t rows = ech_row_window(x, x->sends[own]);
+    int64_t rows = ech_row_slice(x, x->sends[own]);
     if (rows > 0)
-        ech_group_copy(group, in + window_at(x, x->receives, x->packs, own),
-                       out + window_at(x, x->sends, !x->packs, own), (size_t)rows * x->bytes);
+        ech_group_copy(group, in + slice_at(x, x->receives, x->packs, own),
+                       out + slice_at(x, x->sends, !x->packs, own), (size_t)rows * x->bytes);
 }
 
 ech_status ech_group_exchange_rows(ech_group *group, const void *to, void *from,

@@ -135,7 +135,7 @@ ech_group *ech_group_open(const ech_group *group, int lane)
 void ech_group_destroy(ech_group *group)
 {
     if (!group) return;
-    ech_comm_part(group->comm, &group->on);
+    ech_comm_disconnect(group->comm, &group->on);
     pthread_mutex_lock(&group->comm->lock);
     if (group->library) group->comm->backend->library_forget(group->comm, group->library);
     ech_members *of = group->of;

@@ -49,19 +49,19 @@ typedef struct box {
     post *sends, *receives; /* oldest first */
 } box;
 
-/* What all ranks share (ech_comm_take_window). */
-typedef struct window {
+/* What all ranks share (ech_comm_map_shared). */
+typedef struct shared_memory {
     pthread_mutex_t lock;
     int takers; /* number of ranks that have it; 0: there is none */
     const ech_device *device;
     void *memory;
     size_t bytes;
-} window;
+} shared_memory;
 
 /* Shared by all endpoints; the last to close frees it. */
 typedef struct job {
     atomic_int open;
-    window window;
+    shared_memory shared;
     int size;
     ech_board *board;
     bool board_is_given; /* mapped, from the job monitor; else in memory */
@@ -295,7 +295,7 @@ static ech_status open_all(int size, double deadline_seconds, ech_comm **endpoin
                  size, MOST_RANKS);
     job *shared = ech_calloc(1, sizeof *shared + (size_t)size * sizeof(box));
     shared->size = size;
-    pthread_mutex_init(&shared->window.lock, NULL);
+    pthread_mutex_init(&shared->shared.lock, NULL);
     atomic_store(&shared->open, size);
     open_board(shared);
     for (int rank = 0; rank < size; rank++) {
@@ -352,7 +352,7 @@ static void close_one(ech_comm *comm)
         ech_bell_destroy(&shared->boxes[rank].bell);
         pthread_mutex_destroy(&shared->boxes[rank].lock);
     }
-    pthread_mutex_destroy(&shared->window.lock);
+    pthread_mutex_destroy(&shared->shared.lock);
     if (shared->board_is_given)
         ech_board_file_unmap(shared->board);
     else
@@ -360,33 +360,33 @@ static void close_one(ech_comm *comm)
     free(shared);
 }
 
-/* ---- the window ---- */
+/* ---- shared memory ---- */
 
-static ech_status take_window(ech_comm *comm, const ech_device *device, size_t bytes, void **out)
+static ech_status map_shared(ech_comm *comm, const ech_device *device, size_t bytes, void **out)
 {
-    window *w = &((local_state *)comm->state)->job->window;
+    shared_memory *s = &((local_state *)comm->state)->job->shared;
     ech_status status = ECH_OK;
-    pthread_mutex_lock(&w->lock);
-    if (w->takers == 0) status = device->alloc(bytes, &w->memory);
+    pthread_mutex_lock(&s->lock);
+    if (s->takers == 0) status = device->alloc(bytes, &s->memory);
     if (status == ECH_OK) {
-        ECH_ASSERT(w->takers == 0 || (w->device == device && w->bytes == bytes));
-        ECH_ASSERT(w->takers < comm->size);
-        w->takers++;
-        w->device = device;
-        w->bytes = bytes;
-        *out = w->memory;
+        ECH_ASSERT(s->takers == 0 || (s->device == device && s->bytes == bytes));
+        ECH_ASSERT(s->takers < comm->size);
+        s->takers++;
+        s->device = device;
+        s->bytes = bytes;
+        *out = s->memory;
     }
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&s->lock);
     return status;
 }
 
-static void give_window(ech_comm *comm)
+static void unmap_shared(ech_comm *comm)
 {
-    window *w = &((local_state *)comm->state)->job->window;
-    pthread_mutex_lock(&w->lock);
-    ECH_ASSERT(w->takers > 0);
-    if (--w->takers == 0) w->device->release(w->memory, w->bytes);
-    pthread_mutex_unlock(&w->lock);
+    shared_memory *s = &((local_state *)comm->state)->job->shared;
+    pthread_mutex_lock(&s->lock);
+    ECH_ASSERT(s->takers > 0);
+    if (--s->takers == 0) s->device->release(s->memory, s->bytes);
+    pthread_mutex_unlock(&s->lock);
 }
 
 static const ech_comm_data data = {.put = put, .test = test};
@@ -400,6 +400,6 @@ const ech_comm_backend ech_comm_local = {
     .test = test,
     .withdraw = withdraw,
     .rings = true,
-    .take_window = take_window,
-    .give_window = give_window,
+    .map_shared = map_shared,
+    .unmap_shared = unmap_shared,
 };

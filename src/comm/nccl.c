@@ -228,8 +228,8 @@ static ech_status connect_all(ech_comm *comm, const ech_comm_queue *on, const ec
     return status;
 }
 
-/* Makes the communicator, and adds it to the queue's, which ech_comm_part releases. NULL in `at`:
- * it could not begin. */
+/* Makes the communicator, and adds it to the queue's, which ech_comm_disconnect releases. NULL in
+ * `at`: it could not begin. */
 static ech_status start(ech_nccl_state *state, ech_comm_queue *on, ech_communicator *in, int member,
                         ech_nccl_id id)
 {
@@ -275,7 +275,7 @@ static ech_status finalize(ech_nccl_state *state, ech_communicator *in)
     return status;
 }
 
-static void part(ech_comm *comm, ech_comm_queue *on)
+static void disconnect(ech_comm *comm, ech_comm_queue *on)
 {
     ech_nccl_state *state = comm->joined;
     for (ech_communicator *in = on->joined, *next; in; in = next) {
@@ -328,7 +328,7 @@ static const ech_comm_data data = {.put = put,
                                    .share = ech_nccl_share,
                                    .takes = takes,
                                    .join = join,
-                                   .part = part,
+                                   .disconnect = disconnect,
                                    .close = ech_nccl_stop};
 
 const ech_comm_backend ech_comm_nccl = {

@@ -62,7 +62,7 @@ static char *destination(const ech_sum *sum, int64_t k)
     return sum->shard + (size_t)(k * sum->segment) * sum->item;
 }
 
-char *ech_sum_place(const ech_sum *sum, int64_t k)
+char *ech_sum_address(const ech_sum *sum, int64_t k)
 {
     ech_lineup of = ech_group_lineup(sum->group);
     if (sum->dtype != sum->wire) return ech_sum_segment(sum, sum->group->index, k).x;

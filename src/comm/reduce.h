@@ -73,7 +73,7 @@ void ech_sum_send(const ech_sum *sum, ech_comm_batch *batch, int member, const v
 /* The address to which ech_scatter_end writes the sum of segment k of this member's shard. It is in
  * sum->shard; or in scratch if the sum is added to that or discarded (scratch stays in caches,
  * while x would be written back to memory); or in x if the sum is to be widened. */
-char *ech_sum_place(const ech_sum *sum, int64_t k);
+char *ech_sum_address(const ech_sum *sum, int64_t k);
 /* Copies that sum from there to sum->shard, from the type in which it was sent;
  * ech_sum_deliver_all: all segments, summed in x. */
 void ech_sum_deliver(const ech_sum *sum, char *from, int64_t k);
@@ -116,7 +116,7 @@ typedef struct ech_range {
 /* A ring in which each member gets the sum of its ring chunk, which consists of `runs` ranges of
  * elements. */
 typedef struct ech_ring {
-    int size, place; /* number of members, and this member's index; nothing to do for size 1 */
+    int size, index; /* number of members, and this member's index; nothing to do for size 1 */
     int runs;
     int64_t longest;                                          /* elements of the longest run */
     int (*member)(const ech_sum *sum, int i);                 /* its member i in the group */

@@ -63,9 +63,9 @@ static ech_status take_sums(const ech_sum *sum, int64_t first, int64_t after)
     int64_t segments = ech_sum_segments(sum);
     for (int64_t k = first; k < after; k++) {
         if (k + AHEAD < segments) ECH_TRY(ech_scatter_begin(sum, k + AHEAD));
-        char *place = ech_sum_place(sum, k);
-        ECH_TRY(ech_scatter_end(sum, place, k));
-        ech_sum_deliver(sum, place, k);
+        char *to = ech_sum_address(sum, k);
+        ECH_TRY(ech_scatter_end(sum, to, k));
+        ech_sum_deliver(sum, to, k);
     }
     return ECH_OK;
 }

@@ -128,7 +128,7 @@ bool ech_library_gather(const ech_sum *sum, const char *mine, ech_comm_batch *ba
                         ech_status *status)
 {
     ech_group *group = sum->group;
-    bool whole = sum->segment == sum->n && sum->item == sum->wire_item && !sum->windows &&
+    bool whole = sum->segment == sum->n && sum->item == sum->wire_item && !sum->slices &&
                  sum->n % group->size == 0;
     if (!whole || group->of->stores || !group->on.joined || !group->by_library[ECH_LIBRARY_GATHER])
         return false;

@@ -51,7 +51,7 @@ static ech_status begin(const ech_sum *sum, const ech_ring *ring, const ring_rou
 {
     ech_group *group = sum->group;
     ech_comm_batch *batch = ech_sum_batch(sum, sum->scatters, k);
-    int N = ring->size, next = (ring->place + 1) % N, previous = (ring->place + N - 1) % N;
+    int N = ring->size, next = (ring->index + 1) % N, previous = (ring->index + N - 1) % N;
     ech_segment out = segment_of(sum, ring, t->going, k), in = segment_of(sum, ring, t->coming, k);
     char *to = t->adds ? slot_of(sum, ring, k) : in.x;
     ech_comm_batch_receive(group, batch, ring->member(sum, previous), to, in.bytes);
@@ -81,7 +81,7 @@ static ech_status run_round(const ech_sum *sum, const ech_ring *ring, ring_round
 /* The last chunk to arrive is this member's own, complete. */
 ech_status ech_ring_add(const ech_sum *sum, const ech_ring *ring)
 {
-    int N = ring->size, from = ring->place + N;
+    int N = ring->size, from = ring->index + N;
     for (int k = 1; k < N; k++)
         ECH_TRY(
             run_round(sum, ring, (ring_round){(from - k) % N, (from - k - 1) % N, .adds = true}));
@@ -91,7 +91,7 @@ ech_status ech_ring_add(const ech_sum *sum, const ech_ring *ring)
 /* The first chunk to leave is this member's own. */
 ech_status ech_ring_gather(const ech_sum *sum, const ech_ring *ring)
 {
-    int N = ring->size, from = ring->place + N;
+    int N = ring->size, from = ring->index + N;
     for (int k = 0; k < N - 1; k++)
         ECH_TRY(
             run_round(sum, ring, (ring_round){(from - k) % N, (from - k - 1) % N, .adds = false}));

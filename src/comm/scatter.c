@@ -11,34 +11,34 @@ static int64_t count_segments(int64_t elements, int64_t segment)
     return (elements + segment - 1) / segment;
 }
 
-/* Elements of a window. */
-static int64_t window_of(const ech_sum *sum)
+/* Elements of a slice. */
+static int64_t slice_of(const ech_sum *sum)
 {
-    return sum->n / sum->group->size / sum->windows->windows;
+    return sum->n / sum->group->size / sum->slices->slices;
 }
 
 int64_t ech_sum_segments(const ech_sum *sum)
 {
-    if (sum->windows) return sum->windows->windows * count_segments(window_of(sum), sum->segment);
+    if (sum->slices) return sum->slices->slices * count_segments(slice_of(sum), sum->segment);
     ech_lineup of = ech_group_lineup(sum->group);
     return count_segments(ech_lineup_shard_count(&of, sum->n, ech_lineup_first_owner(&of)),
                           sum->segment);
 }
 
-/* Where segment k of a shard begins; for windows, *count: the elements in use from there to the end
- * of its window. */
+/* Where segment k of a shard begins; for slices, *count: the elements in use from there to the end
+ * of its slice. */
 static int64_t offset_of(const ech_sum *sum, int member, int64_t k, int64_t *count)
 {
-    if (!sum->windows) {
+    if (!sum->slices) {
         ech_lineup of = ech_group_lineup(sum->group);
         *count = ech_lineup_shard_count(&of, sum->n, member) - k * sum->segment;
         return k * sum->segment;
     }
-    const ech_row_windows *of = sum->windows;
-    int64_t each = window_of(sum), segments = count_segments(each, sum->segment);
-    int64_t window = k / segments, at = k % segments * sum->segment;
-    *count = of->counts[member * of->windows + window] * (each / of->rows) - at;
-    return window * each + at;
+    const ech_row_slices *of = sum->slices;
+    int64_t each = slice_of(sum), segments = count_segments(each, sum->segment);
+    int64_t slice = k / segments, at = k % segments * sum->segment;
+    *count = of->counts[member * of->slices + slice] * (each / of->rows) - at;
+    return slice * each + at;
 }
 
 /* A store has only its own shard of x. */
@@ -209,18 +209,18 @@ ech_status ech_group_all_gather(ech_group *group, void *whole, const void *mine,
     return ech_gather_end(&all, 0);
 }
 
-/* ---- the same of windows of rows ---- */
+/* ---- the same of slices of rows ---- */
 
-static ech_status check_counts(const ech_group *group, const ech_row_windows *of)
+static ech_status check_counts(const ech_group *group, const ech_row_slices *of)
 {
-    for (int64_t i = 0; i < group->size * of->windows; i++)
+    for (int64_t i = 0; i < group->size * of->slices; i++)
         if (of->counts[i] < 0 || of->counts[i] > of->rows)
-            ECH_FAIL(
-                ECH_EINTERNAL,
-                "%s over group %s: rank %d says that it has %lld rows in a window of %lld that "
-                "rank %d has room for",
-                ech_comm_call_name(group->call), group->of->name, group->of->ranks[i / of->windows],
-                (long long)of->counts[i], (long long)of->rows, group->of->ranks[group->index]);
+            ECH_FAIL(ECH_EINTERNAL,
+                     "%s over group %s: rank %d says that it has %lld rows in a slice of %lld that "
+                     "rank %d has room for",
+                     ech_comm_call_name(group->call), group->of->name,
+                     group->of->ranks[i / of->slices], (long long)of->counts[i],
+                     (long long)of->rows, group->of->ranks[group->index]);
     return ECH_OK;
 }
 
@@ -233,9 +233,9 @@ static void copy_rows(const ech_sum *sum, char *mine)
     }
 }
 
-/* A window has enough segments that four fit into the scratch of a sum of even shards. */
+/* A slice has enough segments that four fit into the scratch of a sum of even shards. */
 ech_status ech_group_scatter_rows(ech_group *group, const ech_tensor *x, void *mine, void *scratch,
-                                  const ech_row_windows *of)
+                                  const ech_row_slices *of)
 {
     ech_sum sum;
     ECH_TRY(ech_sum_make(group, ECH_CALL_REDUCE_SCATTER, x, x->dtype, scratch, &sum));
@@ -243,15 +243,15 @@ ech_status ech_group_scatter_rows(ech_group *group, const ech_tensor *x, void *m
     if (sum.n == 0) return ECH_OK;
     int64_t fourth = sum.n / group->size / ECH_UNDER_WAY;
     if (sum.segment > fourth) sum.segment = fourth > 0 ? fourth : 1;
-    sum.windows = of;
+    sum.slices = of;
     if (group->size > 1) return run(&sum, mine);
     copy_rows(&sum, mine);
     return ECH_OK;
 }
 
-/* A window is a segment. */
+/* A slice is a segment. */
 ech_status ech_group_gather_rows(ech_group *group, const ech_tensor *whole, const void *mine,
-                                 const ech_row_windows *of)
+                                 const ech_row_slices *of)
 {
     int64_t n = ech_tensor_count(whole), ahead = ECH_UNDER_WAY - 1;
     size_t item = ech_dtype_bytes(whole->dtype);
@@ -261,11 +261,11 @@ ech_status ech_group_gather_rows(ech_group *group, const ech_tensor *whole, cons
                    .item = item,
                    .wire_item = item,
                    .segment = n,
-                   .windows = of};
+                   .slices = of};
     ech_group_begin(group, ECH_CALL_ALL_GATHER);
     ECH_TRY(check_counts(group, of));
-    for (int64_t k = 0; k < of->windows + ahead && n > 0; k++) {
-        if (k < of->windows) {
+    for (int64_t k = 0; k < of->slices + ahead && n > 0; k++) {
+        if (k < of->slices) {
             ech_segment own = ech_sum_segment(&all, group->index, k);
             const char *from = place_of(&all, (char *)(uintptr_t)mine, k);
             ECH_TRY(ech_gather_begin(&all, from, k));

@@ -350,7 +350,7 @@ ech_status ech_tcp_join(ech_tcp_state *state, int wanted, double deadline_second
     return ECH_OK;
 }
 
-void ech_tcp_part(ech_tcp_state *state)
+void ech_tcp_close(ech_tcp_state *state)
 {
     close_door(state); /* its thread reads the connections */
     for (int r = 0; r < state->size && state->peer; r++) {
@@ -368,6 +368,6 @@ void ech_tcp_part(ech_tcp_state *state)
 void ech_tcp_leave(ech_tcp_state *state)
 {
     ech_guard_stop(state->guard);
-    ech_tcp_part(state);
+    ech_tcp_close(state);
     free(state);
 }

@@ -86,14 +86,14 @@ typedef struct ech_tcp_meeting {
  * MASTER_PORT, at which rank 0 listens. Ranks of a machine must be consecutive. Maps their board.
  * wanted: the number of processes; 0: any. deadline_seconds bounds connecting alone; it waits for
  * other processes to come without a deadline, so the caller must guard it. Release state->peer with
- * ech_tcp_part, also after an error. Errors: ECH_EUSAGE, the variables, another secret; ECH_ECOMM,
+ * ech_tcp_close, also after an error. Errors: ECH_EUSAGE, the variables, another secret; ECH_ECOMM,
  * a connection. Collective. */
 ech_status ech_tcp_meet(ech_tcp_state *state, int wanted, double deadline_seconds,
                         ech_tcp_meeting *out);
 /* The generation of this process's last meeting; ECH_TCP_GENERATIONS: there was none. */
 uint32_t ech_tcp_generation(void);
 /* Closes all connections. */
-void ech_tcp_part(ech_tcp_state *state);
+void ech_tcp_close(ech_tcp_state *state);
 /* Write and read `bytes` bytes over a connection of a meeting. Errors: ECH_ECOMM, it has ended. */
 ech_status ech_tcp_write(int fd, const void *data, size_t bytes);
 ech_status ech_tcp_read(int fd, void *data, size_t bytes);

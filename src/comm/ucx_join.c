@@ -379,7 +379,7 @@ void ech_ucx_release(ech_ucx_state *state)
     free_messages(state->free);
     ech_guard_stop(state->guard);
     ech_ucx_remove_folder();
-    ech_tcp_part(&state->links);
+    ech_tcp_close(&state->links);
     free(state->peer);
     free(state->polled);
     free(state);

@@ -43,8 +43,8 @@ bool ech_strategy_updates_alone(const ech_config *config);
 ech_strategy_meeting ech_strategy_meets(const ech_config *config);
 /* The assignments of the strategy, separated by blanks; "": none. */
 const char *ech_strategy_keys(const ech_config *config);
-/* True if clusters of lock-free ranks have weights of their own in the window, and form a ring in
- * which a token circulates. */
+/* True if clusters of lock-free ranks have weights of their own in shared memory, and form a ring
+ * in which a token circulates. */
 bool ech_strategy_is_ring(const ech_config *config);
 /* Number of parameter servers; the other ranks are workers. 0: each rank computes. */
 int ech_strategy_servers(const ech_config *config);

@@ -13,40 +13,40 @@
 
 void ech_chat_clear(ech_chat *chat)
 {
-    chat->turn.n = 0;
+    chat->message.n = 0;
     chat->text.n = 0;
     chat->rendered = false;
 }
 
 void ech_chat_free(ech_chat *chat)
 {
-    free(chat->turn.at);
+    free(chat->message.at);
     ech_text_free(&chat->text);
     *chat = (ech_chat){0};
 }
 
 bool ech_chat_trains(const ech_chat *chat)
 {
-    for (size_t i = 0; i < chat->turn.n; i++)
-        if (chat->turn.at[i].trained) return true;
+    for (size_t i = 0; i < chat->message.n; i++)
+        if (chat->message.at[i].trained) return true;
     return false;
 }
 
 const char *ech_chat_check(const ech_chat *chat, const ech_chat_template *chat_template,
-                           size_t *turn)
+                           size_t *message)
 {
-    bool system = chat->turn.n > 0 && chat->turn.at[0].role == ECH_SPEAKER_SYSTEM;
-    *turn = 0;
+    bool system = chat->message.n > 0 && chat->message.at[0].role == ECH_SPEAKER_SYSTEM;
+    *message = 0;
     if (chat->rendered) return NULL;
     if (system && chat_template && chat_template->system_use == ECH_SYSTEM_REFUSED)
         return "the chat template has no system message; put its content into the user's message, "
                "or choose another --chat-template";
     if (system && chat_template && chat_template->system_use == ECH_SYSTEM_JOINED &&
-        chat->turn.n == 1)
+        chat->message.n == 1)
         return "a system message needs a user's message, which the chat template puts it into";
-    for (*turn = system; *turn < chat->turn.n; ++*turn) {
-        bool asks = (*turn - system) % 2 == 0;
-        if (chat->turn.at[*turn].role != (asks ? ECH_SPEAKER_USER : ECH_SPEAKER_ASSISTANT))
+    for (*message = system; *message < chat->message.n; ++*message) {
+        bool asks = (*message - system) % 2 == 0;
+        if (chat->message.at[*message].role != (asks ? ECH_SPEAKER_USER : ECH_SPEAKER_ASSISTANT))
             return asks ? "here a user's message must come: after a system message, which may be "
                           "left out, user and assistant alternate"
                         : "here an assistant's message must come: user and assistant alternate";
@@ -56,13 +56,13 @@ const char *ech_chat_check(const ech_chat *chat, const ech_chat_template *chat_t
 
 static bool has_system(const ech_chat *chat)
 {
-    return !chat->rendered && chat->turn.n > 0 && chat->turn.at[0].role == ECH_SPEAKER_SYSTEM;
+    return !chat->rendered && chat->message.n > 0 && chat->message.at[0].role == ECH_SPEAKER_SYSTEM;
 }
 
 bool ech_chat_loses_system(const ech_chat *chat, const ech_chat_template *chat_template)
 {
     return has_system(chat) && chat_template->system_use == ECH_SYSTEM_LAST &&
-           chat->turn.at[chat->turn.n - 1].role != ECH_SPEAKER_USER;
+           chat->message.at[chat->message.n - 1].role != ECH_SPEAKER_USER;
 }
 
 /* ---- to text ---- */
@@ -131,51 +131,51 @@ static void put(const renderer *r, const char *text)
     ech_text_append_bytes(&r->out->text, text, strlen(text));
 }
 
-/* Ways in which a turn's content is written. */
-typedef struct turn_form {
+/* Ways in which a message's content is written. */
+typedef struct message_form {
     const char *joined; /* the system's content, which stands before it; NULL: none */
     size_t joined_n;
     ech_chat_thought thought; /* of an answer, if the template thinks */
-} turn_form;
+} message_form;
 
-static ech_status render_content(const renderer *r, const ech_turn *turn, const char *content,
-                                 ech_chat_thought thought)
+static ech_status render_content(const renderer *r, const ech_chat_message *message,
+                                 const char *content, ech_chat_thought thought)
 {
-    bool answers = turn->role == ECH_SPEAKER_ASSISTANT;
+    bool answers = message->role == ECH_SPEAKER_ASSISTANT;
     bool trims =
         r->how->does & ECH_CHAT_TRIMS || (answers && r->how->does & ECH_CHAT_TRIMS_ANSWERS);
     ECH_FREED_TEXT text = {0};
     if (!answers || !(r->how->does & ECH_CHAT_THINKS))
-        return put_content(r, content, turn->n, trims);
-    ech_chat_think(content, turn->n, thought, &text);
+        return put_content(r, content, message->n, trims);
+    ech_chat_think(content, message->n, thought, &text);
     return put_content(r, text.at ? text.at : "", text.n, false);
 }
 
-static ech_status render_turn(const renderer *r, const ech_turn *turn, const char *content,
-                              const turn_form *form)
+static ech_status render_message(const renderer *r, const ech_chat_message *message,
+                                 const char *content, const message_form *form)
 {
-    const ech_chat_marks *marks = &r->how->turn[turn->role];
+    const ech_chat_marks *marks = &r->how->message[message->role];
     put(r, marks->before);
     if (form->joined) {
         ECH_TRY(put_content(r, form->joined, form->joined_n, false));
         put(r, ECH_CHAT_JOINT);
     }
-    end_part(r, turn->role, false);
-    ECH_TRY(render_content(r, turn, content, form->thought));
+    end_part(r, message->role, false);
+    ECH_TRY(render_content(r, message, content, form->thought));
     put(r, marks->after);
-    end_part(r, turn->role, turn->trained);
-    if (marks->ends) put_token(r, r->tokenizer->end_of_text, turn->role, turn->trained);
+    end_part(r, message->role, message->trained);
+    if (marks->ends) put_token(r, r->tokenizer->end_of_text, message->role, message->trained);
     put(r, marks->rest);
-    end_part(r, turn->role, false);
+    end_part(r, message->role, false);
     return ECH_OK;
 }
 
 static ech_status copy_rendered(const renderer *r, const ech_chat *chat)
 {
-    for (size_t i = 0; i < chat->turn.n; i++) {
-        const ech_turn *turn = &chat->turn.at[i];
-        ECH_TRY(put_content(r, chat->text.at + turn->at, turn->n, false));
-        end_part(r, turn->role, turn->trained);
+    for (size_t i = 0; i < chat->message.n; i++) {
+        const ech_chat_message *message = &chat->message.at[i];
+        ECH_TRY(put_content(r, chat->text.at + message->at, message->n, false));
+        end_part(r, message->role, message->trained);
     }
     return ECH_OK;
 }
@@ -183,27 +183,27 @@ static ech_status copy_rendered(const renderer *r, const ech_chat *chat)
 static ech_chat_thought thought_at(const ech_chat *chat, size_t last_question, size_t i)
 {
     bool follows = last_question < i;
-    return !follows               ? ECH_THOUGHT_REMOVED
-           : i + 1 < chat->turn.n ? ECH_THOUGHT_KEPT
-                                  : ECH_THOUGHT_WRITTEN;
+    return !follows                  ? ECH_THOUGHT_REMOVED
+           : i + 1 < chat->message.n ? ECH_THOUGHT_KEPT
+                                     : ECH_THOUGHT_WRITTEN;
 }
 
-/* All turns; a system message that has none of its own is put into another one. */
-static ech_status render_turns(const renderer *r, const ech_chat *chat)
+/* All messages; a system message that has none of its own is put into another one. */
+static ech_status render_messages(const renderer *r, const ech_chat *chat)
 {
-    const ech_turn *turn = chat->turn.at;
+    const ech_chat_message *message = chat->message.at;
     ech_system_use use = r->how->system_use;
     const char *content = chat->text.at ? chat->text.at : "";
     bool moves = has_system(chat) && (use == ECH_SYSTEM_JOINED || use == ECH_SYSTEM_LAST);
-    size_t into = use == ECH_SYSTEM_LAST ? chat->turn.n - 1 : 1;
+    size_t into = use == ECH_SYSTEM_LAST ? chat->message.n - 1 : 1;
     size_t last_question = ech_chat_last_question(chat);
-    for (size_t i = moves; i < chat->turn.n; i++) {
-        turn_form form = {.thought = thought_at(chat, last_question, i)};
-        if (moves && i == into && turn[i].role == ECH_SPEAKER_USER) {
-            form.joined = content + turn[0].at;
-            form.joined_n = turn[0].n;
+    for (size_t i = moves; i < chat->message.n; i++) {
+        message_form form = {.thought = thought_at(chat, last_question, i)};
+        if (moves && i == into && message[i].role == ECH_SPEAKER_USER) {
+            form.joined = content + message[0].at;
+            form.joined_n = message[0].n;
         }
-        ECH_TRY(render_turn(r, &turn[i], content + turn[i].at, &form));
+        ECH_TRY(render_message(r, &message[i], content + message[i].at, &form));
     }
     return ECH_OK;
 }
@@ -212,19 +212,19 @@ ech_status ech_chat_render(const ech_chat *chat, const ech_chat_template *chat_t
                            const ech_tokenizer *tokenizer, ech_chat_text *out)
 {
     const renderer r = {chat_template, tokenizer, out};
-    size_t n = chat->turn.n;
+    size_t n = chat->message.n;
     out->text.n = out->part.n = 0;
     if (chat->rendered) return copy_rendered(&r, chat);
     if (chat_template->does & ECH_CHAT_BEGINS)
         put_token(&r, tokenizer->begin_of_text, ECH_SPEAKER_SYSTEM, false);
     if (chat_template->system && !has_system(chat))
-        ECH_TRY(render_turn(
-            &r, &(ech_turn){.role = ECH_SPEAKER_SYSTEM, .n = strlen(chat_template->system)},
-            chat_template->system, &(turn_form){0}));
-    ECH_TRY(render_turns(&r, chat));
+        ECH_TRY(render_message(
+            &r, &(ech_chat_message){.role = ECH_SPEAKER_SYSTEM, .n = strlen(chat_template->system)},
+            chat_template->system, &(message_form){0}));
+    ECH_TRY(render_messages(&r, chat));
     if (chat_template->does & ECH_CHAT_CLOSES && n > 0)
-        put_token(&r, tokenizer->end_of_text, chat->turn.at[n - 1].role,
-                  chat->turn.at[n - 1].trained);
+        put_token(&r, tokenizer->end_of_text, chat->message.at[n - 1].role,
+                  chat->message.at[n - 1].trained);
     return ECH_OK;
 }
 

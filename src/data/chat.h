@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data: conversations. A conversation has turns. A chat template turns it into a text,
- * and the tokenizer turns that into ids, exactly as Hugging Face's apply_chat_template does
+ * Private to data: conversations. A conversation has messages. A chat template turns it into a
+ * text, and the tokenizer turns that into ids, exactly as Hugging Face's apply_chat_template does
  * (add_generation_prompt=False), with return_assistant_tokens_mask.
  */
 #ifndef ECH_DATA_CHAT_H
@@ -10,28 +10,28 @@
 #include "base/memory.h"
 #include "data/data.h"
 
-typedef struct ech_turn {
+typedef struct ech_chat_message {
     ech_speaker role;
     bool trained; /* an answer that is trained on */
     size_t at, n; /* its content: bytes of ech_chat.text */
-} ech_turn;
+} ech_chat_message;
 
 typedef struct ech_chat {
-    ECH_LIST(ech_turn) turn;
+    ECH_LIST(ech_chat_message) message;
     ech_text text;
-    bool rendered; /* turns are parts of the text that a template has written already */
+    bool rendered; /* messages are parts of the text that a template has written already */
 } ech_chat;
 
-void ech_chat_clear(ech_chat *chat); /* no turns; keeps the memory */
+void ech_chat_clear(ech_chat *chat); /* no messages; keeps the memory */
 void ech_chat_free(ech_chat *chat);  /* accepts {0} */
-/* True if some turn is trained on. */
+/* True if some message is trained on. */
 bool ech_chat_trains(const ech_chat *chat);
 
 /* Checks the order of roles: perhaps a system message, then user and assistant in turn. Returns
- * NULL, or what is wrong with turn *turn. chat_template: that it has a system message; NULL: any
- * has. */
+ * NULL, or what is wrong with message *message. chat_template: that it has a system message; NULL:
+ * any has. */
 const char *ech_chat_check(const ech_chat *chat, const ech_chat_template *chat_template,
-                           size_t *turn);
+                           size_t *message);
 
 /* True if the template does not write the conversation's system message. */
 bool ech_chat_loses_system(const ech_chat *chat, const ech_chat_template *chat_template);
@@ -46,8 +46,8 @@ typedef enum ech_chat_thought {
 /* Appends an answer as Qwen3's template writes it. Its reasoning is what stands before the first
  * </think> and after the last <think> before that; newlines around it are not part of it. */
 void ech_chat_think(const char *answer, size_t n, ech_chat_thought thought, ech_text *out);
-/* The number of the last user's turn that is no response of a tool, as Qwen3's template looks for
- * it; the last turn's if there is none. */
+/* The number of the last user's message that is no response of a tool, as Qwen3's template looks
+ * for it; the last message's if there is none. */
 size_t ech_chat_last_question(const ech_chat *chat);
 
 /* Part of a rendered conversation. */

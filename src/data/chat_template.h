@@ -10,7 +10,7 @@
 
 /* What becomes of a system message. */
 typedef enum ech_system_use {
-    ECH_SYSTEM_TURN,    /* a turn like others */
+    ECH_SYSTEM_MESSAGE, /* a message like others */
     ECH_SYSTEM_REFUSED, /* an error */
     ECH_SYSTEM_JOINED,  /* stands before the first user's content */
     ECH_SYSTEM_LAST     /* stands before the last message's content if a user wrote that; otherwise
@@ -33,7 +33,7 @@ enum {
 /* What stands around a content. */
 typedef struct ech_chat_marks {
     const char *before;
-    const char *after; /* ends the turn; of an answer it is trained on */
+    const char *after; /* ends the message; of an answer it is trained on */
     bool ends;         /* then comes the end-of-text token, likewise */
     const char *rest;  /* not trained on */
 } ech_chat_marks;
@@ -44,11 +44,11 @@ struct ech_chat_template {
     const char *hashes;
     const char *from;   /* whose template it is */
     const char *tokens; /* blank-separated: names that must be tokens of the vocabulary */
-    const char *system; /* content of a system turn that is put before a conversation without a
+    const char *system; /* content of a system message that is put before a conversation without a
                             system message; NULL: none */
     ech_system_use system_use;
     unsigned does; /* a sum of ECH_CHAT_BEGINS and others */
-    ech_chat_marks turn[ECH_SPEAKERS];
+    ech_chat_marks message[ECH_SPEAKERS];
 };
 
 extern const ech_chat_template ech_chat_templates[];

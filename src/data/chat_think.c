@@ -71,11 +71,11 @@ static bool is_response(span s)
 
 size_t ech_chat_last_question(const ech_chat *chat)
 {
-    for (size_t i = chat->turn.n; i-- > 0;) {
-        const ech_turn *turn = &chat->turn.at[i];
-        if (turn->role == ECH_SPEAKER_USER &&
-            !is_response((span){chat->text.at + turn->at, turn->n}))
+    for (size_t i = chat->message.n; i-- > 0;) {
+        const ech_chat_message *message = &chat->message.at[i];
+        if (message->role == ECH_SPEAKER_USER &&
+            !is_response((span){chat->text.at + message->at, message->n}))
             return i;
     }
-    return chat->turn.n - 1;
+    return chat->message.n - 1;
 }

@@ -314,7 +314,7 @@ typedef struct ech_import_count {
  * `out`.origin.json; makes the folder of `out`. Each file, or each object of JSON, becomes a
  * document that ends in end-of-text; a prompt becomes a sequence that is not trained on. Empty
  * files, blank lines and empty strings make no document. A conversation ends as its template does;
- * only the assistant's tokens are trained on, with the tokens that end its turns.
+ * only the assistant's tokens are trained on, with the tokens that end its messages.
  *
  * With `valid`, the last fraction of each file's bytes goes to `out`-valid and the rest to
  * `out`-train, split between UTF-8 characters, or between objects of JSON.

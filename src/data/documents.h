@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data: whole documents as samples (data.packing = documents). A piece is a document, or
- * the first T tokens of a longer one. Pieces are packed into samples of T places by best fit.
+ * Private to data: whole documents as samples (data.packing = documents). A document of more than
+ * T tokens is truncated. They are packed into samples of T tokens by best fit.
  */
 #ifndef ECH_DATA_DOCUMENTS_H
 #define ECH_DATA_DOCUMENTS_H
@@ -9,15 +9,15 @@
 #include "base/memory.h"
 #include "data/token_file.h"
 
-typedef struct ech_piece {
+typedef struct ech_document {
     int64_t first; /* index in the stream of its first token */
     int64_t n;     /* tokens */
-} ech_piece;
+} ech_document;
 
 typedef struct ech_documents {
-    ECH_LIST(ech_piece) piece; /* by sample, and in a sample in the order of the stream */
-    ECH_LIST(int64_t) begin;   /* sample s has pieces begin[s] .. begin[s + 1] - 1 */
-    int64_t tokens;            /* of all pieces */
+    ECH_LIST(ech_document) document; /* by sample, and in a sample in the order of the stream */
+    ECH_LIST(int64_t) begin;         /* sample s has documents begin[s] .. begin[s + 1] - 1 */
+    int64_t tokens;                  /* of all documents */
     int64_t targets;           /* of weight 1, in one epoch */
     int64_t longer;            /* number of documents with more than T tokens */
 } ech_documents;

@@ -51,7 +51,7 @@ static ech_status encode_chat(const ech_text_segment *segment, encoding *e)
 {
     const ech_import_options *options = e->options;
     bool all = options->trains_on_all,
-         used = all ? segment->chat->turn.n > 0 : ech_chat_trains(segment->chat);
+         used = all ? segment->chat->message.n > 0 : ech_chat_trains(segment->chat);
     *(used ? &e->chunk->chats : &e->chunk->unanswered) += 1;
     if (!used) return ECH_OK;
     e->chunk->unwritten += ech_chat_loses_system(segment->chat, options->texts.chat);

@@ -133,12 +133,12 @@ static int64_t most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* The pieces of sample s of whole documents; *n: how many. */
-static const ech_piece *pieces_of(const ech_source *source, int64_t s, int64_t *n)
+/* The documents of sample s; *n: how many. */
+static const ech_document *documents_of(const ech_source *source, int64_t s, int64_t *n)
 {
     const int64_t *begin = &source->documents.begin.at[s];
     *n = begin[1] - begin[0];
-    return &source->documents.piece.at[begin[0]];
+    return &source->documents.document.at[begin[0]];
 }
 
 /* The index in the stream of the first token of sample s, and its pairs. */
@@ -152,15 +152,15 @@ static int64_t first_of(const ech_source *source, int64_t T, int64_t s, int64_t 
 static int64_t count_pairs(const ech_source *source, const ech_loader_options *options, int64_t s)
 {
     const ech_token_runs *runs = &source->file->runs;
-    int64_t T = options->sequence_length, pieces, pairs, count = 0;
+    int64_t T = options->sequence_length, documents, pairs, count = 0;
     if (!is_whole(source)) {
         int64_t first = first_of(source, T, s, &pairs) + 1;
         return ech_token_runs_targets(runs, first, first + pairs, options->document_mask);
     }
-    const ech_piece *piece = pieces_of(source, s, &pieces);
-    for (int64_t i = 0; i < pieces; i++)
-        count += ech_token_runs_targets(runs, piece[i].first + 1, piece[i].first + piece[i].n,
-                                        options->document_mask);
+    const ech_document *document = documents_of(source, s, &documents);
+    for (int64_t i = 0; i < documents; i++)
+        count += ech_token_runs_targets(runs, document[i].first + 1,
+                                        document[i].first + document[i].n, options->document_mask);
     return count;
 }
 
@@ -214,12 +214,12 @@ static ech_status read_stretch(const ech_token_file *file, const ech_loader_opti
 static ech_status read_whole(const ech_source *source, const ech_loader_options *options, int64_t s,
                              int32_t *ids, const ech_batch *batch, int64_t row)
 {
-    int64_t T = options->sequence_length, pieces, used = 0;
-    const ech_piece *piece = pieces_of(source, s, &pieces);
-    for (int64_t i = 0; i < pieces; i++) {
-        stretch part = {used, piece[i].n, piece[i].first, piece[i].n - 1};
+    int64_t T = options->sequence_length, documents, used = 0;
+    const ech_document *document = documents_of(source, s, &documents);
+    for (int64_t i = 0; i < documents; i++) {
+        stretch part = {used, document[i].n, document[i].first, document[i].n - 1};
         ECH_TRY(read_stretch(source->file, options, &part, ids, batch, row));
-        used += piece[i].n;
+        used += document[i].n;
     }
     batch->lengths[row] = (int32_t)used;
     for (int64_t t = used; t < T; t++) batch->starts[row * T + t] = (int32_t)used;

@@ -32,18 +32,18 @@ static bool is_string(const ech_text_object *o, ech_json_span span)
     return span.n > 0 && o->text[span.at] == '"';
 }
 
-/* ---- turns ---- */
+/* ---- messages ---- */
 
-static ech_status add_turn(const ech_text_object *o, ech_json_span content, ech_speaker role,
-                           bool trained, ech_chat *chat)
+static ech_status add_message(const ech_text_object *o, ech_json_span content, ech_speaker role,
+                              bool trained, ech_chat *chat)
 {
     ECH_FREED_TEXT room = {0};
     const char *text;
     size_t n;
     const char *why = ech_json_decode(o->text, content, &room, &text, &n);
     if (why) return ech_text_complain(o, content.at, why);
-    ECH_PUSH(chat->turn,
-             (ech_turn){role, trained && role == ECH_SPEAKER_ASSISTANT, chat->text.n, n});
+    ECH_PUSH(chat->message,
+             (ech_chat_message){role, trained && role == ECH_SPEAKER_ASSISTANT, chat->text.n, n});
     ech_text_append_bytes(&chat->text, text, n);
     return ECH_OK;
 }
@@ -100,7 +100,7 @@ static ech_status read_message(const ech_text_object *o, size_t *at, bool traine
     if (why) return ech_text_complain(o, *at, why);
     ech_json_span name = span[ROLE].n ? span[ROLE] : span[FROM];
     ech_json_span content = span[CONTENT].n ? span[CONTENT] : span[VALUE];
-    size_t number = chat->turn.n + 1;
+    size_t number = chat->message.n + 1;
     if (!is_string(o, name))
         ECH_FAIL(ECH_EINPUT, "%s:%lld: message %zu has no string \"role\" (or \"from\")", o->path,
                  (long long)o->line, number);
@@ -116,7 +116,7 @@ static ech_status read_message(const ech_text_object *o, size_t *at, bool traine
                  "%s:%lld: message %zu has no string \"content\" (or \"value\"); lists of parts "
                  "are not read",
                  o->path, (long long)o->line, number);
-    return add_turn(o, content, role, trained, chat);
+    return add_message(o, content, role, trained, chat);
 }
 
 /* Reads an element of a list, which begins at *at, and moves *at to its end. */
@@ -152,7 +152,7 @@ static ech_status read_segment(const ech_text_object *o, size_t *at, bool traine
     ech_speaker role;
     const char *why = ech_json_find(o->text, o->n, *at, keys, 3, span, at);
     if (why) return ech_text_complain(o, *at, why);
-    size_t number = chat->turn.n + 1;
+    size_t number = chat->message.n + 1;
     bool yes = span[2].n == 4 && memcmp(o->text + span[2].at, "true", 4) == 0;
     bool no = span[2].n == 5 && memcmp(o->text + span[2].at, "false", 5) == 0;
     if (!is_string(o, span[0]) || !is_string(o, span[1]) || !(yes || no))
@@ -161,8 +161,8 @@ static ech_status read_segment(const ech_text_object *o, size_t *at, bool traine
                  "true or false",
                  o->path, (long long)o->line, number);
     ECH_TRY(find_role(o, span[0], number, &role));
-    ECH_TRY(add_turn(o, span[1], role, false, chat));
-    chat->turn.at[number - 1].trained = trained && yes;
+    ECH_TRY(add_message(o, span[1], role, false, chat));
+    chat->message.at[number - 1].trained = trained && yes;
     return ECH_OK;
 }
 
@@ -175,7 +175,7 @@ static ech_status read_system(const ech_text_object *o, ech_json_span system, ec
     if (!is_string(o, system))
         ECH_FAIL(ECH_EINPUT, "%s:%lld: \"system\" must be a string", o->path, (long long)o->line);
     if (system.n == 2) return ECH_OK; /* "" */
-    return add_turn(o, system, ECH_SPEAKER_SYSTEM, false, chat);
+    return add_message(o, system, ECH_SPEAKER_SYSTEM, false, chat);
 }
 
 /* The instruction, with the input on another line. */
@@ -189,16 +189,16 @@ static ech_status read_alpaca(const ech_text_object *o, const ech_json_span *spa
     if (ech_text_has(o, input) && !is_string(o, input))
         ECH_FAIL(ECH_EINPUT, "%s:%lld: \"input\" must be a string", o->path, (long long)o->line);
     ECH_TRY(read_system(o, span[ECH_CHAT_SYSTEM], chat));
-    ECH_TRY(add_turn(o, span[ECH_CHAT_INSTRUCTION], ECH_SPEAKER_USER, false, chat));
+    ECH_TRY(add_message(o, span[ECH_CHAT_INSTRUCTION], ECH_SPEAKER_USER, false, chat));
     if (is_string(o, input) && input.n > 2) {
-        ech_turn *turn = &chat->turn.at[chat->turn.n - 1];
-        size_t n = chat->turn.n, at = turn->at;
+        ech_chat_message *message = &chat->message.at[chat->message.n - 1];
+        size_t n = chat->message.n, at = message->at;
         ech_text_append(&chat->text, "\n");
-        ECH_TRY(add_turn(o, input, ECH_SPEAKER_USER, false, chat));
-        chat->turn.n = n;
-        chat->turn.at[n - 1].n = chat->text.n - at;
+        ECH_TRY(add_message(o, input, ECH_SPEAKER_USER, false, chat));
+        chat->message.n = n;
+        chat->message.at[n - 1].n = chat->text.n - at;
     }
-    return add_turn(o, span[ECH_CHAT_OUTPUT], ECH_SPEAKER_ASSISTANT, true, chat);
+    return add_message(o, span[ECH_CHAT_OUTPUT], ECH_SPEAKER_ASSISTANT, true, chat);
 }
 
 static ech_status check_tools(const ech_text_object *o, ech_json_span tools)
@@ -239,10 +239,10 @@ ech_status ech_text_read_chat(const ech_text_object *o, const ech_json_span *spa
                               ech_json_span prompt, ech_json_span completion,
                               const ech_chat_template *chat_template, ech_chat *chat, bool *found)
 {
-    size_t turn;
+    size_t message;
     ech_chat_clear(chat);
     ECH_TRY(read_form(o, span, prompt, completion, chat, found));
-    const char *why = *found ? ech_chat_check(chat, chat_template, &turn) : NULL;
+    const char *why = *found ? ech_chat_check(chat, chat_template, &message) : NULL;
     if (!why) return ECH_OK;
-    ECH_FAIL(ECH_EINPUT, "%s:%lld: message %zu: %s", o->path, (long long)o->line, turn + 1, why);
+    ECH_FAIL(ECH_EINPUT, "%s:%lld: message %zu: %s", o->path, (long long)o->line, message + 1, why);
 }

@@ -406,25 +406,25 @@ static void fill(ech_queue *queue, void *to, unsigned char byte, size_t bytes)
 }
 
 /* A call. */
-typedef struct piece {
+typedef struct task {
     void (*function)(void *argument);
     max_align_t argument[];
-} piece;
+} task;
 
-static void CUDART_CB do_piece(void *argument)
+static void CUDART_CB do_task(void *argument)
 {
-    piece *p = argument;
+    task *p = argument;
     p->function(p->argument);
     free(p);
 }
 
 static void call(ech_queue *queue, void (*function)(void *argument), void *argument, size_t bytes)
 {
-    piece *p = ech_calloc(1, sizeof *p + bytes);
+    task *p = ech_calloc(1, sizeof *p + bytes);
     p->function = function;
     memcpy(p->argument, argument, bytes);
     turn_to(queue->gpu);
-    if (!ech_device_cuda_check((int)cudaLaunchHostFunc(queue->stream, do_piece, p),
+    if (!ech_device_cuda_check((int)cudaLaunchHostFunc(queue->stream, do_task, p),
                                "cudaLaunchHostFunc"))
         free(p);
 }

@@ -20,22 +20,22 @@
 #include "device/cores.h"
 #include "device/walled.h"
 
-/* A queue pauses before one piece of work in RESTS; a submitting thread pauses after one in
+/* A queue pauses before one task in RESTS; a submitting thread pauses after one in
  * RESTS_BEHIND. No pause is longer than LONGEST_NS. */
 enum { RESTS = 4, RESTS_BEHIND = 16, LONGEST_NS = 100000 };
 
 /* A call. */
-typedef struct piece {
-    struct piece *next;
+typedef struct task {
+    struct task *next;
     void (*function)(void *argument);
     max_align_t argument[];
-} piece;
+} task;
 
 struct ech_queue {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    piece *first, **end; /* not begun */
+    task *first, **end; /* not begun */
     bool quit;
     _Atomic uint64_t rested; /* how often threads that put work might have rested */
     /* of its rests; step: the rank, stream: its number among those that the rank's thread
@@ -58,12 +58,12 @@ static void rest_behind(ech_queue *queue)
     rest(queue, UINT64_MAX - atomic_fetch_add(&queue->rested, 1), RESTS_BEHIND);
 }
 
-/* The oldest piece, once there is one; NULL: the queue is to end. */
-static piece *take(ech_queue *queue)
+/* The oldest task, once there is one; NULL: the queue is to end. */
+static task *take(ech_queue *queue)
 {
     pthread_mutex_lock(&queue->lock);
     while (!queue->first && !queue->quit) pthread_cond_wait(&queue->changed, &queue->lock);
-    piece *p = queue->first;
+    task *p = queue->first;
     if (p) queue->first = p->next;
     if (!queue->first) queue->end = &queue->first;
     pthread_mutex_unlock(&queue->lock);
@@ -75,7 +75,7 @@ static void *queue_main(void *argument)
     ech_queue *queue = argument;
     uint64_t work = 0;
     ech_cores_release();
-    for (piece *p; (p = take(queue)) != NULL; free(p)) {
+    for (task *p; (p = take(queue)) != NULL; free(p)) {
         rest(queue, work++, RESTS);
         p->function(p->argument);
     }
@@ -139,7 +139,7 @@ static void call(ech_queue *queue, void (*function)(void *argument), void *argum
         function(argument);
         return;
     }
-    piece *p = ech_calloc(1, sizeof *p + bytes);
+    task *p = ech_calloc(1, sizeof *p + bytes);
     p->function = function;
     memcpy(p->argument, argument, bytes);
     pthread_mutex_lock(&queue->lock);

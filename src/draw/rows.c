@@ -105,7 +105,7 @@ static void add_to_run(bar_run *run, const ech_timeline_bar *bar, double begin, 
     if (bar->end - bar->begin > run->longest->end - run->longest->begin) run->longest = bar;
 }
 
-static ech_row_part part_of(ech_bar_kind kind)
+static ech_row_bars bars_of(ech_bar_kind kind)
 {
     return kind < ECH_BAR_COLLECTIVE    ? ECH_ROW_WORK
            : kind == ECH_BAR_COLLECTIVE ? ECH_ROW_WAITS
@@ -113,14 +113,14 @@ static ech_row_part part_of(ech_bar_kind kind)
                                         : ECH_ROW_HOST;
 }
 
-void ech_rectangles_make(const ech_timeline_bar *bar, size_t n, ech_row_part part, double from,
+void ech_rectangles_make(const ech_timeline_bar *bar, size_t n, ech_row_bars part, double from,
                          double end, double scale, ech_rectangles *out)
 {
     bar_run run = {0};
     for (size_t i = 0; i < n; i++) {
         double x = (fmax(from, bar[i].begin) - from) * scale;
         double width = (fmin(end, bar[i].end) - from) * scale - x;
-        if (part_of(bar[i].kind) != part || !(width > 0)) continue;
+        if (bars_of(bar[i].kind) != part || !(width > 0)) continue;
         bool is_narrow = width < pixel;
         bool joins = x - run.end < pixel && run.end - run.begin < together;
         if (!is_narrow || !joins) finish_run(&run, out);
@@ -283,9 +283,9 @@ static void append_row(ech_panel *panel, const ech_timeline_row *row, double lef
 {
     char text[80];
     int chunks = panel->timeline->chunks > 1 ? panel->timeline->chunks : 1;
-    ech_rectangles boxes[ECH_ROW_PARTS] = {0};
-    for (int part = 0; part < ECH_ROW_PARTS; part++) {
-        ech_rectangles_make(panel->timeline->bar.at + row->first_bar, row->bars, (ech_row_part)part,
+    ech_rectangles boxes[ECH_ROW_BARS] = {0};
+    for (int part = 0; part < ECH_ROW_BARS; part++) {
+        ech_rectangles_make(panel->timeline->bar.at + row->first_bar, row->bars, (ech_row_bars)part,
                             panel->from, panel->end, panel->scale, &boxes[part]);
         for (size_t i = 0; i < boxes[part].n; i++) panel->together |= !boxes[part].at[i].bar;
     }
@@ -308,7 +308,7 @@ static void append_row(ech_panel *panel, const ech_timeline_row *row, double lef
             panel->font_size);
     append_numbers(panel, &boxes[ECH_ROW_WORK], out);
     ech_text_append(out, "</g>\n</g>\n");
-    for (int part = 0; part < ECH_ROW_PARTS; part++) free(boxes[part].at);
+    for (int part = 0; part < ECH_ROW_BARS; part++) free(boxes[part].at);
 }
 
 int ech_timeline_rank_of_row(int ranks, int row)

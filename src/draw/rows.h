@@ -40,13 +40,13 @@ char *ech_panel_colour(ech_bar_kind kind, int chunk, int chunks, char *buffer);
 
 /* The bars of a row that are drawn together: F, B and W; waits for collectives; sums of gradients
  * and gathers of weights; updates on the host. */
-typedef enum ech_row_part {
+typedef enum ech_row_bars {
     ECH_ROW_WORK,
     ECH_ROW_WAITS,
     ECH_ROW_SUMS,
     ECH_ROW_HOST,
-    ECH_ROW_PARTS
-} ech_row_part;
+    ECH_ROW_BARS
+} ech_row_bars;
 
 typedef struct ech_rectangle {
     const ech_timeline_bar *bar;    /* NULL: several */
@@ -56,12 +56,12 @@ typedef struct ech_rectangle {
 } ech_rectangle;
 typedef ECH_LIST(ech_rectangle) ech_rectangles;
 
-/* Appends the boxes of one part of a rank's n bars between `from` and `end`, at `scale` pixels per
- * unit. A bar of a pixel or more is a box. Narrower ones are merged until the box has ten pixels or
- * the next is a pixel or more away; if fewer than three pixels remain for them, the box shows only
- * the longest. Bars of no width are omitted. There are at most two boxes per pixel, and at most one
- * merged box in three pixels. */
-void ech_rectangles_make(const ech_timeline_bar *bar, size_t n, ech_row_part part, double from,
+/* Appends the boxes of these bars of a rank's n bars between `from` and `end`, at `scale` pixels
+ * per unit. A bar of a pixel or more is a box. Narrower ones are merged until the box has ten
+ * pixels or the next is a pixel or more away; if fewer than three pixels remain for them, the box
+ * shows only the longest. Bars of no width are omitted. There are at most two boxes per pixel, and
+ * at most one merged box in three pixels. */
+void ech_rectangles_make(const ech_timeline_bar *bar, size_t n, ech_row_bars part, double from,
                          double end, double scale, ech_rectangles *out);
 
 #endif

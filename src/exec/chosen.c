@@ -5,7 +5,7 @@
  * residual that it has not sent before:
  *
  *     RESIDUAL        D = G + E, in the gradient's place
- *     CHOOSE          this rank's selection: the largest numbers of each line of D, with places
+ *     CHOOSE          this rank's selection: the largest numbers of each line of D, with indices
  *     GATHER_CHOSEN   the selections of all ranks that add to the gradient
  *     NORM            the norm of the sum of all selections
  *     DECOMPRESS      E = D without its own selection, unless the update is withheld;
@@ -19,7 +19,7 @@
 
 /* A parameter's part of a selection: (lines, chosen). */
 typedef struct selected {
-    ech_tensor values, places;
+    ech_tensor values, indices;
 } selected;
 
 static selected part_of(ech_exec *exec, const ech_step *step, int param, int member)
@@ -31,7 +31,7 @@ static selected part_of(ech_exec *exec, const ech_step *step, int param, int mem
                       (size_t)(member * bucket->chosen + p->in_selection) * ech_dtype_bytes(dtype);
     ech_tensor both = ech_tensor_2d(selection, dtype, 2 * p->lines, p->chosen);
     return (selected){.values = ech_tensor_rows(&both, 0, p->lines),
-                      .places = ech_tensor_rows(&both, p->lines, p->lines)};
+                      .indices = ech_tensor_rows(&both, p->lines, p->lines)};
 }
 
 static int own_member(const ech_exec *exec, const ech_step *step)
@@ -56,7 +56,7 @@ static void each_matrix(ech_exec *exec, int param, const ech_tensor *x, const se
     for (int one = 0; one < p->stacked; one++) {
         ech_tensor matrix = ech_tensor_rows(x, one * size[0], size[0]);
         selected own = {.values = ech_tensor_rows(&part->values, one * lines, lines),
-                        .places = ech_tensor_rows(&part->places, one * lines, lines)};
+                        .indices = ech_tensor_rows(&part->indices, one * lines, lines)};
         use(exec, &matrix, columns, &own, factor);
     }
 }
@@ -65,13 +65,13 @@ static void choose(ech_exec *exec, const ech_tensor *x, bool columns, const sele
                    double factor)
 {
     (void)factor;
-    exec->plan->kernels->wide->choose(exec->context, x, columns, &part->values, &part->places);
+    exec->plan->kernels->wide->choose(exec->context, x, columns, &part->values, &part->indices);
 }
 
 static void add(ech_exec *exec, const ech_tensor *x, bool columns, const selected *part,
                 double factor)
 {
-    exec->plan->kernels->wide->add_chosen(exec->context, &part->values, &part->places, columns,
+    exec->plan->kernels->wide->add_chosen(exec->context, &part->values, &part->indices, columns,
                                           factor, x);
 }
 

@@ -33,7 +33,7 @@ ech_status ech_collectives_create(ech_exec *exec)
     for (int i = 0; i < 2; i++)
         exec->exchanged_rows.rows[i] = ech_pool_alloc(exec->pool, members * sizeof(int64_t));
     exec->received_rows.rows[0] = ech_pool_alloc(exec->pool, tensor * members * sizeof(int64_t));
-    exec->window_rows = ech_pool_alloc(exec->pool, tensor * members * sizeof(int64_t));
+    exec->slice_rows = ech_pool_alloc(exec->pool, tensor * members * sizeof(int64_t));
     for (ech_lane lane = 0; lane < ECH_LANES; lane++) {
         ech_comm_queue *on = &exec->on[lane];
         if (!ech_lane_gathers(lane)) continue;
@@ -117,7 +117,7 @@ static ech_status exchange_blocks(const exchange *x)
 
 /* The host must know the number of rows before it can put messages: this thread waits until the
  * lane's queue, which waits for the tables, has fetched them. */
-static ech_status fetch_counts(const exchange *x, int tables, int64_t pieces, int64_t *sums[])
+static ech_status fetch_counts(const exchange *x, int tables, int64_t splits, int64_t *sums[])
 {
     ech_exec *exec = x->exec;
     int32_t *at = ech_exec_look(exec, exec->plan->counts), *fetched[2];
@@ -131,7 +131,7 @@ static ech_status fetch_counts(const exchange *x, int tables, int64_t pieces, in
     }
     ECH_TRY(ech_queue_wait(exec, x->step));
     for (int i = 0; i < tables; i++)
-        ech_row_sums(fetched[i], pieces, ech_tensor_count(&x->table[i]) / pieces, sums[i]);
+        ech_row_sums(fetched[i], splits, ech_tensor_count(&x->table[i]) / splits, sums[i]);
     return ECH_OK;
 }
 
@@ -141,64 +141,64 @@ static void count_rows(const exchange *x, const ech_row_exchange *what)
     ech_comm_count *sum = &x->exec->counts.exchanged;
     sum->calls++;
     for (int m = 0; m < ech_group_size(x->group); m++) {
-        int64_t rows = ech_row_window(what, what->sends[m]);
+        int64_t rows = ech_row_slice(what, what->sends[m]);
         if (m == ech_group_index(x->group) || rows < 0 || what->room == 0) continue;
         sum->messages++;
         sum->bytes += rows * (int64_t)what->bytes;
     }
 }
 
-/* Reads the counts of `pieces` pieces from the exchange's tables. A layer's exchanges, of all
+/* Reads the counts of `splits` splits from the exchange's tables. A layer's exchanges, of all
  * rounds and both ways, share their tables, which are written once in a run of the list. So later
  * exchanges have the counts already and do not wait; an empty round waits for nothing. */
-static ech_status know_rows(const exchange *x, int tables, int64_t pieces, ech_known_rows *known)
+static ech_status know_rows(const exchange *x, int tables, int64_t splits, ech_known_rows *known)
 {
     const int second = tables > 1 ? x->tables[1] : -1;
     const bool knows =
         known->run == x->exec->run && known->table[0] == x->tables[0] && known->table[1] == second;
     if (knows) return ECH_OK;
     known->run = 0; /* unknown, if this fails */
-    ECH_TRY(fetch_counts(x, tables, pieces, known->rows));
+    ECH_TRY(fetch_counts(x, tables, splits, known->rows));
     known->run = x->exec->run;
     known->table[0] = x->tables[0];
     known->table[1] = second;
     return ECH_OK;
 }
 
-/* packs: from windows to the packed buffer, whose counts are the first table's. */
+/* packs: from slices to the packed buffer, whose counts are the first table's. */
 static ech_status exchange_rows(const exchange *x, bool packs)
 {
     int64_t members = ech_group_size(x->group);
     ech_known_rows *known = &x->exec->exchanged_rows;
     const int64_t *sends = known->rows[packs], *receives = known->rows[!packs];
-    const ech_tensor *packed = packs ? &x->to : &x->from, *windows = packs ? &x->from : &x->to;
+    const ech_tensor *packed = packs ? &x->to : &x->from, *slices = packs ? &x->from : &x->to;
     ech_row_exchange what = {.sends = sends,
                              .receives = receives,
                              .room = packed->shape[0],
-                             .most = x->round.of * windows->shape[1],
-                             .rows = windows->shape[1],
-                             .first = x->round.at * windows->shape[1],
+                             .most = x->round.of * slices->shape[1],
+                             .rows = slices->shape[1],
+                             .first = x->round.at * slices->shape[1],
                              .bytes = (size_t)packed->shape[1] * ech_dtype_bytes(packed->dtype),
                              .packs = packs};
-    ECH_ASSERT(packed->shape[1] == windows->shape[2] && windows->shape[0] == members);
+    ECH_ASSERT(packed->shape[1] == slices->shape[2] && slices->shape[0] == members);
     ECH_TRY(know_rows(x, 2, members, known));
     count_rows(x, &what);
     return ech_group_exchange_rows(x->group, x->from.data, x->to.data, &what);
 }
 
-/* Gathers or reduces the rows received by tensor ranks: `whole` has the windows of all, `own` this
+/* Gathers or reduces the rows received by tensor ranks: `whole` has the slices of all, `own` this
  * rank's. */
-static ech_status move_windows(const exchange *x, const ech_tensor *whole, const ech_tensor *own)
+static ech_status move_slices(const exchange *x, const ech_tensor *whole, const ech_tensor *own)
 {
-    int64_t *counts = x->exec->window_rows, windows = own->shape[0], rows = own->shape[1];
+    int64_t *counts = x->exec->slice_rows, slices = own->shape[0], rows = own->shape[1];
     const int64_t *received = x->exec->received_rows.rows[0];
-    ech_row_windows of = {counts, windows, rows};
+    ech_row_slices of = {counts, slices, rows};
     ech_tensor all = ech_tensor_flat(whole);
-    ECH_ASSERT(whole->shape[0] == windows * ech_group_size(x->group));
+    ECH_ASSERT(whole->shape[0] == slices * ech_group_size(x->group));
     ECH_TRY(know_rows(x, 1, whole->shape[0], &x->exec->received_rows));
     for (int64_t i = 0; i < whole->shape[0]; i++)
-        counts[i] =
-            received[i] < 0 ? received[i] : ech_row_part(received[i], x->round.at * rows, rows);
+        counts[i] = received[i] < 0 ? received[i]
+                                    : ech_row_slice_rows(received[i], x->round.at * rows, rows);
     return whole == &x->to ? ech_group_gather_rows(x->group, &all, own->data, &of)
                            : ech_group_scatter_rows(x->group, &all, own->data, x->scratch, &of);
 }
@@ -221,9 +221,9 @@ static ech_status run(const exchange *x, const ech_exchange *does)
 {
     ech_tensor from = ech_tensor_flat(&x->from), to = ech_tensor_flat(&x->to);
     if (x->by_counts && does->kind == ECH_COLLECTIVE_ALL_GATHER)
-        return move_windows(x, &x->to, &x->from);
+        return move_slices(x, &x->to, &x->from);
     if (x->by_counts && does->kind == ECH_COLLECTIVE_REDUCE_SCATTER)
-        return move_windows(x, &x->from, &x->to);
+        return move_slices(x, &x->from, &x->to);
     switch (does->kind) {
     case ECH_COLLECTIVE_ALL_REDUCE:
         ECH_ASSERT(from.data == to.data);

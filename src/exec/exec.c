@@ -265,7 +265,7 @@ static ech_status take_arenas(ech_exec *exec)
     ECH_TRY(exec->device->alloc_host((size_t)bytes[ECH_SPACE_HOST], &host));
     exec->arena[ECH_SPACE_HOST] = host;
     memset(host, 0, (size_t)bytes[ECH_SPACE_HOST]);
-    ECH_TRY(ech_exec_take_window(exec));
+    ECH_TRY(ech_exec_map_shared(exec));
     return ech_exec_take_disk(exec);
 }
 
@@ -296,7 +296,7 @@ static ech_status setup_exec(ech_exec *exec)
     ech_views_create(exec);
     ech_params_create(exec);
     name_positions(exec);
-    ech_window_create(exec);
+    ech_bounce_create(exec);
     return start_engines(exec);
 }
 
@@ -354,7 +354,7 @@ void ech_exec_destroy(ech_exec *exec)
                           (size_t)exec->plan->arena_bytes[ECH_SPACE_DEVICE]);
     exec->device->release_host(exec->arena[ECH_SPACE_HOST],
                                (size_t)exec->plan->arena_bytes[ECH_SPACE_HOST]);
-    if (exec->arena[ECH_SPACE_WINDOW]) ech_comm_give_window(exec->comm);
+    if (exec->arena[ECH_SPACE_SHARED]) ech_comm_unmap_shared(exec->comm);
     ech_disk_destroy(exec->disk);
     free(exec->posted.at);
     ech_pool_destroy(exec->pool);

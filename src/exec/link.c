@@ -50,8 +50,8 @@ static void add_port(ech_message *message, const ech_step *step, int port, int l
         (ech_request){.data = (char *)data + first, .tag = tag_of(step, port), .bytes = bytes});
 }
 
-/* The values that a step touches: held values, as many as a block keeps, or the token. Messages of
- * these keep their order, too. */
+/* The values that a step touches: held values, as many as a block keeps, or the ring token.
+ * Messages of these keep their order, too. */
 static void add_touched(ech_message *message, const ech_step *step)
 {
     ech_exec *exec = message->exec;
@@ -94,8 +94,8 @@ ECH_HANDLE_BY(SEND_KEPT, post)
 ECH_HANDLE_BY(RECV_KEPT, post)
 ECH_HANDLE_BY(SEND_BACK, post)
 ECH_HANDLE_BY(RECV_BACK, post)
-ECH_HANDLE_BY(SEND_TOKEN, post)
-ECH_HANDLE_BY(RECV_TOKEN, post)
+ECH_HANDLE_BY(SEND_RING_TOKEN, post)
+ECH_HANDLE_BY(RECV_RING_TOKEN, post)
 
 /* ---- the loop ---- */
 

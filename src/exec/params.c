@@ -148,7 +148,7 @@ static void clear_value(ech_exec *exec, int persistent)
 {
     const ech_value *value = &exec->plan->persistent.at[persistent];
     ech_space space = ech_memory_space(value->kind);
-    if (space == ECH_SPACE_DISK || space == ECH_SPACE_WINDOW) return; /* zero from the start */
+    if (space == ECH_SPACE_DISK || space == ECH_SPACE_SHARED) return; /* zero from the start */
     exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, ech_exec_at(exec, value), 0,
                        (size_t)value->bytes);
 }

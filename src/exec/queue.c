@@ -116,7 +116,7 @@ ech_status ech_queues_create(ech_exec *exec, size_t steps, size_t ticks)
 void ech_queues_destroy(ech_exec *exec)
 {
     for (int q = 0; exec->on && q < count_queues(exec); q++) {
-        ech_comm_part(exec->comm, &exec->on[q]);
+        ech_comm_disconnect(exec->comm, &exec->on[q]);
         exec->device->queue_destroy(exec->on[q].queue);
         exec->device->event_destroy(exec->on[q].mark);
     }

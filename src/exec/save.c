@@ -229,7 +229,7 @@ ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
     exec->updates = info->optimizer_count;
     ech_exec_set_clocks(exec, info->clock, info->clocks, info->step);
     if (info->has_scaler && ech_scaler_is_dynamic(exec->config)) exec->scaler = info->scaler;
-    ECH_TRY(ech_exec_meet_in_window(exec));
+    ECH_TRY(ech_exec_meet_in_shared(exec));
     return ech_exec_keeps_previous(exec) ? restore_previous(exec, checkpoint) : ECH_OK;
 }
 
@@ -287,5 +287,5 @@ ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights,
         for (int v = 1; v < exec->plan->versions; v++) ech_exec_copy_weights(exec, i, 0, v);
     }
     ech_exec_begin_apart(exec);
-    return ech_exec_meet_in_window(exec);
+    return ech_exec_meet_in_shared(exec);
 }

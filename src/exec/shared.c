@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The window that all ranks share: PUBLISH, and its memory. Each rank writes its own shards there,
+ * Memory that all ranks share: PUBLISH, and mapping it. Each rank writes its own shards there,
  * and reads the others' after they have reported completion.
  */
 #include <math.h>
@@ -9,19 +9,19 @@
 #include "exec/state.h"
 #include "schedule/operands.h"
 
-ech_status ech_exec_take_window(ech_exec *exec)
+ech_status ech_exec_map_shared(ech_exec *exec)
 {
-    size_t bytes = (size_t)exec->plan->arena_bytes[ECH_SPACE_WINDOW];
+    size_t bytes = (size_t)exec->plan->arena_bytes[ECH_SPACE_SHARED];
     void *memory;
     if (!bytes) return ECH_OK;
-    ECH_TRY(ech_comm_take_window(exec->comm, exec->device, bytes, &memory));
-    exec->arena[ECH_SPACE_WINDOW] = memory;
+    ECH_TRY(ech_comm_map_shared(exec->comm, exec->device, bytes, &memory));
+    exec->arena[ECH_SPACE_SHARED] = memory;
     return ECH_OK;
 }
 
-ech_status ech_exec_meet_in_window(ech_exec *exec)
+ech_status ech_exec_meet_in_shared(ech_exec *exec)
 {
-    if (!exec->arena[ECH_SPACE_WINDOW]) return ECH_OK;
+    if (!exec->arena[ECH_SPACE_SHARED]) return ECH_OK;
     return ech_group_barrier(ech_exec_world(exec));
 }
 
@@ -38,8 +38,8 @@ static int own_cluster(const ech_exec *exec)
 }
 
 /* This rank's part of the equal shards of a cluster's ranks, which may include padding. A rank that
- * will have the token, and the first rank that has it, has relayed these weights, and nothing else
- * so far. */
+ * will have the ring token, and the first rank that has it, has relayed these weights, and nothing
+ * else so far. */
 ech_status ech_handle_OFFER(ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
@@ -57,7 +57,7 @@ ech_status ech_handle_OFFER(ech_exec *exec, const ech_step *step)
     if (exec->plan->relayed < 0) return ECH_OK;
     exec->device->copy(queue, ech_exec_touch(exec, exec->plan->relayed + step->index), weights,
                        (size_t)bucket->elements * item);
-    if (exec->plan->rank == 0) *(int64_t *)ech_exec_touch(exec, exec->plan->token) = 0;
+    if (exec->plan->rank == 0) *(int64_t *)ech_exec_touch(exec, exec->plan->ring_token) = 0;
     return ECH_OK;
 }
 
@@ -178,13 +178,13 @@ static double part_passed_on(int clusters)
     return low;
 }
 
-/* The token counts relays: a different number shows that it did not come from the previous cluster,
- * after all others. */
+/* The ring token counts relays: a different number shows that it did not come from the previous
+ * cluster, after all others. */
 ech_status ech_handle_RELAY(ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     int clusters = exec->plan->schedule->ring.clusters;
-    int64_t *token = (int64_t *)ech_exec_touch(exec, exec->plan->token);
+    int64_t *token = (int64_t *)ech_exec_touch(exec, exec->plan->ring_token);
     int64_t before = (int64_t)step->count * ech_plan_shared(exec->plan, (int)exec->plan->bucket.n) +
                      ech_plan_shared(exec->plan, step->index);
     double beta = part_passed_on(clusters), lambda = 1 - pow(beta, clusters - 1);

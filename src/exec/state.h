@@ -118,7 +118,7 @@ typedef struct ech_saver {
 typedef struct ech_known_rows {
     uint64_t run;     /* the run of a list in which they were fetched; 0: none */
     int table[2];     /* values of the list; -1: absent */
-    int64_t *rows[2]; /* by piece */
+    int64_t *rows[2]; /* by split */
 } ech_known_rows;
 
 /* Results of ech_layout_held (ECH_HELD_GRADIENT) for steps, cached because the call takes as long
@@ -221,7 +221,7 @@ struct ech_exec {
     /* [e] rows to each rank and from each rank, of the exchange with the experts */
     ech_known_rows exchanged_rows;
     ech_known_rows received_rows;          /* [t e] rows that the tensor ranks received */
-    int64_t *window_rows;                  /* [t e] the same, within a round's windows */
+    int64_t *slice_rows;                   /* [t e] the same, within a round's slices */
     ech_sum begun[ECH_LANES];              /* the sum that a lane has begun before its step */
     const ech_step *begun_step[ECH_LANES]; /* that step; NULL: no sum has begun early */
     bool records;                          /* `times` are recorded */
@@ -357,7 +357,7 @@ ech_scalar_row *ech_exec_row(const ech_exec *exec, int turn);
 
 void ech_views_create(ech_exec *exec);
 /* Makes the memory and functions through which the host reads and writes device memory. */
-void ech_window_create(ech_exec *exec);
+void ech_bounce_create(ech_exec *exec);
 /* The slot of a version of the weights; `version` as in ech_exec_param_at. */
 int ech_exec_weight_slot(const ech_exec *exec, const ech_bucket *bucket, int version);
 /* Sets *out to a parameter within `weights`, which holds all of its bucket, or to its gradient
@@ -522,12 +522,12 @@ void ech_exec_copy_weights(ech_exec *exec, int param, int from, int to);
  * logged once. */
 ech_status ech_exec_take_disk(ech_exec *exec);
 
-/* Maps the window that all ranks share, if the plan has values there. A barrier of all ranks must
- * separate this from the release of the previous window. */
-ech_status ech_exec_take_window(ech_exec *exec);
-/* After this barrier all ranks may read what others wrote to the shared window. Collective over all
- * ranks, if there is a window. */
-ech_status ech_exec_meet_in_window(ech_exec *exec);
+/* Maps the memory that all ranks share, if the plan has values there. A barrier of all ranks must
+ * separate this from the release of what was mapped before. */
+ech_status ech_exec_map_shared(ech_exec *exec);
+/* After this barrier all ranks may read what others wrote to shared memory. Collective over all
+ * ranks, if there is some. */
+ech_status ech_exec_meet_in_shared(ech_exec *exec);
 
 void ech_ledger_create(ech_exec *exec);
 void ech_ledger_begin(ech_exec *exec); /* when a run begins: no value is live */

@@ -197,5 +197,5 @@ ech_status ech_exec_write_whole(ech_exec *exec, int index, const void *from)
             ECH_TRY(put_rounded(exec, of.param, &of.of, from));
         if (of.part == 0) ech_exec_round_weights(exec, of.param, 0);
     }
-    return ech_exec_meet_in_window(exec);
+    return ech_exec_meet_in_shared(exec);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Buffers of rows by expert: P pieces of Q rows each. counts (P,X) has the number of rows of expert
- * i in a piece; these follow each other by expert from the piece's first row. Rows after them are
+ * Buffers of rows by expert: P splits of Q rows each. counts (P,X) has the number of rows of expert
+ * i in a split; these follow each other by expert from the split's first row. Rows after them are
  * neither read nor written.
  */
 #ifndef ECH_KERNEL_EXPERTS_H
@@ -12,11 +12,11 @@
 #include "base/inline.h"
 #include "base/random.h"
 
-/* The number of rows of a piece's first n experts. */
-ECH_EVERYWHERE int64_t ech_rows_before(const int32_t *counts, int64_t X, int64_t piece, int64_t n)
+/* The number of rows of a split's first n experts. */
+ECH_EVERYWHERE int64_t ech_rows_before(const int32_t *counts, int64_t X, int64_t split, int64_t n)
 {
     int64_t rows = 0;
-    for (int64_t i = 0; i < n; i++) rows += counts[piece * X + i];
+    for (int64_t i = 0; i < n; i++) rows += counts[split * X + i];
     return rows;
 }
 

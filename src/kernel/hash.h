@@ -17,10 +17,10 @@ ECH_EVERYWHERE uint64_t ech_hash_mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* place: from 0; bits: the element's. */
-ECH_EVERYWHERE uint64_t ech_hash_of(int64_t place, uint64_t bits)
+/* index: from 0; bits: the element's. */
+ECH_EVERYWHERE uint64_t ech_hash_of(int64_t index, uint64_t bits)
 {
-    return ech_hash_mix(ech_hash_mix((uint64_t)(place + 1)) + bits);
+    return ech_hash_mix(ech_hash_mix((uint64_t)(index + 1)) + bits);
 }
 
 #endif

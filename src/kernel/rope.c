@@ -16,9 +16,9 @@ static double clamped(double x, double low, double high)
 /* Between divided (0) and whole (1) by rotations over the original positions. */
 static double scale_llama3(const ech_rope *rope, double frequency)
 {
-    double turns = rope->original_positions * frequency / circle;
+    double rotations = rope->original_positions * frequency / circle;
     double high =
-        (turns - rope->low_freq_factor) / (rope->high_freq_factor - rope->low_freq_factor);
+        (rotations - rope->low_freq_factor) / (rope->high_freq_factor - rope->low_freq_factor);
     high = clamped(high, 0, 1);
     return frequency * (high + (1 - high) / rope->factor);
 }

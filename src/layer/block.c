@@ -121,8 +121,11 @@ int ech_block_view(ech_block *block, int value, int64_t first, ech_shape shape)
 ech_node *ech_block_node(ech_block *block, const ech_layer *layer, const void *options,
                          size_t options_bytes)
 {
-    ech_node node = {
-        .layer = layer, .purposes = ~0u, .place = (int)block->node.n, .rows_of = -1, .report = -1};
+    ech_node node = {.layer = layer,
+                     .purposes = ~0u,
+                     .position = (int)block->node.n,
+                     .rows_of = -1,
+                     .report = -1};
     if (options) {
         void *copy = ech_pool_alloc(block->pool, options_bytes);
         memcpy(copy, options, options_bytes);

@@ -83,9 +83,9 @@ static inline int ech_block_backward_value(const ech_block *block, int value)
 /* The value's memory owner (itself or its base). */
 int ech_block_base(const ech_block *block, int value);
 /* Index of the call's node in the graph; for copies, of the node that they replace; -1: none. */
-static inline int ech_call_place(const ech_block *block, const ech_block_call *call)
+static inline int ech_call_position(const ech_block *block, const ech_block_call *call)
 {
-    return call->node < 0 ? -1 : block->node.at[call->node].place;
+    return call->node < 0 ? -1 : block->node.at[call->node].position;
 }
 /* The call's collective in lists of that purpose; NULL: the call computes, or does nothing. */
 const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_call *call,

@@ -58,7 +58,7 @@ int ech_block_sum_both(ech_block *block, int x);
  * under sequence parallelism, this rank's rows of it. */
 int ech_block_sum(ech_block *block, int y);
 /* For builders of experts: exchanges row counts over the expert group; returns the argument
- * unchanged if there is no group. `counts` has a piece for each member, whose sum is the number of
+ * unchanged if there is no group. `counts` has a split for each member, whose sum is the number of
  * rows that the member gets. Returns the table of what the others sent. */
 int ech_block_exchange_counts(ech_block *block, int counts);
 /* Nodes between these two calls form a *round*; the forward keeps nothing of it. B recomputes what
@@ -68,7 +68,7 @@ int ech_block_exchange_counts(ech_block *block, int counts);
  * together with the last round; -1: none. */
 void ech_block_begin_round(ech_block *block);
 void ech_block_end_round(ech_block *block, int also);
-/* Index of a window among the `of` windows of pieces; {0, 1}: a single window with everything. */
+/* Index of a slice among the `of` slices of splits; {0, 1}: a single slice with everything. */
 typedef struct ech_round {
     int at, of;
 } ech_round;
@@ -80,18 +80,18 @@ bool ech_node_goes_by_counts(const ech_node *node);
 ech_round ech_node_round(const ech_node *node);
 double ech_node_expected(const ech_node *node);
 /* Exchanges rows between members (all-to-all with counts), and back. `packed` has the rows for each
- * member one after the other, with the counts of tables[0]; `windows` has a piece of equal size for
+ * member one after the other, with the counts of tables[0]; `slices` has a split of equal size for
  * each member, with the counts of tables[1]. Both return a value of the given shape, undefined
  * after the rows in use. */
-int ech_block_exchange_rows(ech_block *block, int packed, const int tables[2], ech_shape windows,
+int ech_block_exchange_rows(ech_block *block, int packed, const int tables[2], ech_shape slices,
                             ech_round round);
-/* into: the result of the previous round, to which this one adds its window; -1: a new value of the
+/* into: the result of the previous round, to which this one adds its slice; -1: a new value of the
  * shape `packed`. */
-int ech_block_return_rows(ech_block *block, int windows, const int tables[2], ech_shape packed,
+int ech_block_return_rows(ech_block *block, int slices, const int tables[2], ech_shape packed,
                           int into, ech_round round);
-/* All-gathers windows of rows, (windows,ECH_AXIS_WINDOW,width), of all tensor ranks, one after the
- * other; and reduce-scatters such windows of partial sums. counts: the table of all whole pieces,
- * from which the round's windows follow. Rows that are not in use are not moved, and undefined.
+/* All-gathers slices of rows, (slices,ECH_AXIS_SLICE,width), of all tensor ranks, one after the
+ * other; and reduce-scatters such slices of partial sums. counts: the table of all whole splits,
+ * from which the round's slices follow. Rows that are not in use are not moved, and undefined.
  * Without tensor ranks both return their argument. */
 int ech_block_gather_rows(ech_block *block, int rows, int counts, ech_round round, double expected);
 int ech_block_scatter_rows(ech_block *block, int rows, int counts, ech_round round,

@@ -206,16 +206,16 @@ static int moved(ech_block *block, ech_node *node, int rows, const char *name, e
     return made;
 }
 
-/* Converts windows of tensor ranks to the windows of all, one after the other, or back. */
-static int move_windows(ech_block *block, const ech_layer *layer, int rows, int counts,
-                        ech_shape shape, ech_round round, double expected)
+/* Converts slices of tensor ranks to the slices of all, one after the other, or back. */
+static int move_slices(ech_block *block, const ech_layer *layer, int rows, int counts,
+                       ech_shape shape, ech_round round, double expected)
 {
     rows_options options = {round, expected};
     ech_node *node = ech_block_node(block, layer, &options, sizeof options);
     ech_node_in(node, rows);
     ech_node_in(node, counts);
     node->b.in = 2;
-    return moved(block, node, rows, "windows", shape);
+    return moved(block, node, rows, "slices", shape);
 }
 
 int ech_block_gather_rows(ech_block *block, int rows, int counts, ech_round round, double expected)
@@ -224,7 +224,7 @@ int ech_block_gather_rows(ech_block *block, int rows, int counts, ech_round roun
     if (t < 2) return rows;
     ech_shape shape = block->value.at[rows].shape;
     shape.size[0] *= t;
-    return move_windows(block, &ech_layer_row_gather_rows, rows, counts, shape, round, expected);
+    return move_slices(block, &ech_layer_row_gather_rows, rows, counts, shape, round, expected);
 }
 
 int ech_block_scatter_rows(ech_block *block, int rows, int counts, ech_round round, double expected)
@@ -233,7 +233,7 @@ int ech_block_scatter_rows(ech_block *block, int rows, int counts, ech_round rou
     if (t < 2) return rows;
     ech_shape shape = block->value.at[rows].shape;
     shape.size[0] /= t;
-    return move_windows(block, &ech_layer_row_scatter_rows, rows, counts, shape, round, expected);
+    return move_slices(block, &ech_layer_row_scatter_rows, rows, counts, shape, round, expected);
 }
 
 static ech_node *exchange_rows(ech_block *block, const ech_layer *layer, int rows,
@@ -247,28 +247,28 @@ static ech_node *exchange_rows(ech_block *block, const ech_layer *layer, int row
     return node;
 }
 
-int ech_block_exchange_rows(ech_block *block, int packed, const int tables[2], ech_shape windows,
+int ech_block_exchange_rows(ech_block *block, int packed, const int tables[2], ech_shape slices,
                             ech_round round)
 {
     const ech_layer *layer = &ech_layer_row_exchange_rows;
     if (block->options.sharding.expert < 2) return packed;
     ech_node *node = exchange_rows(block, layer, packed, tables, round);
     node->is_part = round.of > 1;
-    return moved(block, node, packed, "windows", windows);
+    return moved(block, node, packed, "slices", slices);
 }
 
-int ech_block_return_rows(ech_block *block, int windows, const int tables[2], ech_shape packed,
+int ech_block_return_rows(ech_block *block, int slices, const int tables[2], ech_shape packed,
                           int into, ech_round round)
 {
     const ech_layer *layer = &ech_layer_row_return_rows;
-    if (block->options.sharding.expert < 2) return windows;
-    ech_node *node = exchange_rows(block, layer, windows, tables, round);
+    if (block->options.sharding.expert < 2) return slices;
+    ech_node *node = exchange_rows(block, layer, slices, tables, round);
     if (into >= 0) {
         ech_node_out_in_place(node, into);
         node->goes_on = true;
         return into;
     }
-    return moved(block, node, windows, "packed", packed);
+    return moved(block, node, slices, "packed", packed);
 }
 
 int ech_block_sum_both(ech_block *block, int x)

@@ -122,7 +122,7 @@ static int combine(ech_block *block, int y, const ech_routed *to)
 typedef struct expert_options {
     ech_axis in_axis, out_axis;
     int64_t in, out; /* unsharded */
-    int64_t pieces, experts;
+    int64_t splits, experts;
     bool partial_sum; /* the inner axis is sharded: one rank adds the bias */
     double expected; /* expected rows in use, as a fraction of the buffer */
 } expert_options;
@@ -171,8 +171,8 @@ static size_t product_scratch(const ech_scratch_query *query)
     int64_t in = ech_axis_local(o->in_axis, o->in, query->extent.sharding);
     int64_t out = ech_axis_local(o->out_axis, o->out, query->extent.sharding);
     bool forward = query->phase == ECH_FORWARD;
-    int64_t dims[] = {R, forward ? out : in, forward ? in : out, o->pieces, o->experts, forward};
-    int64_t weight[] = {R, out, in, o->pieces, o->experts};
+    int64_t dims[] = {R, forward ? out : in, forward ? in : out, o->splits, o->experts, forward};
+    int64_t weight[] = {R, out, in, o->splits, o->experts};
     if (query->phase == ECH_BACKWARD_WEIGHT)
         return ech_kernel_scratch(query->kernels, ECH_OP_grouped_matmul_weight, query->threads,
                                   weight);
@@ -245,7 +245,7 @@ static int product(ech_block *block, const rows_by_expert *of, int rows, int wei
         .out_axis = axis,
         .in = ech_columns(block, rows),
         .out = out,
-        .pieces = table->size[0],
+        .splits = table->size[0],
         .experts = ech_axis_local(table->axis[1], table->size[1], block->options.sharding),
         .partial_sum = ech_block_is_sharded(block, in->axis[in->dims - 1]),
         .expected = of->expected};
@@ -394,9 +394,9 @@ static int work(ech_block *block, const rows_by_expert *of, const ech_experts *e
     return product(block, of, y, e->down, e->biased ? e->down_bias : -1, ECH_AXIS_MODEL, C);
 }
 
-/* ---- rounds: windows of the rows that each rank of an expert group sends ---- */
+/* ---- rounds: slices of the rows that each rank of an expert group sends ---- */
 
-/* The most rows that a rank sends to one rank of its group, in units of ECH_WINDOW_PART per row of
+/* The most rows that a rank sends to one rank of its group, in units of ECH_SLICE_UNIT per row of
  * its row shard. An expert of a balance group accepts no more than its capacity, and all rows that
  * it accepts may be on one member of the group's mesh. */
 static int64_t most_sent(const ech_block *block, const ech_experts *experts)
@@ -406,56 +406,56 @@ static int64_t most_sent(const ech_block *block, const ech_experts *experts)
     double most = (double)(chosen < local ? chosen : local), factor = experts->gate.capacity_factor;
     double accepted = factor * (double)(chosen * ech_gate_members(sharding)) / sharding->expert;
     if (factor > 0 && accepted < most) most = accepted;
-    return (int64_t)ceil(most * ECH_WINDOW_PART);
+    return (int64_t)ceil(most * ECH_SLICE_UNIT);
 }
 
-/* The windows' size in the same units: for the most rows; or with a bound, the bound times a rank's
+/* The slices' size in the same units: for the most rows; or with a bound, the bound times a rank's
  * balanced share. */
-static int64_t window_size(const ech_block *block, const ech_experts *experts)
+static int64_t slice_size(const ech_block *block, const ech_experts *experts)
 {
     double most = (double)most_sent(block, experts), size = most;
-    double whole = (double)(experts->gate.chosen * ECH_WINDOW_PART);
+    double whole = (double)(experts->gate.chosen * ECH_SLICE_UNIT);
     if (experts->bound > 0) size = ceil(experts->bound * whole / block->options.sharding.expert);
     return (int64_t)(size < most ? size : most);
 }
 
-typedef struct window_options {
-    ech_shape places; /* of a window */
+typedef struct slice_options {
+    ech_shape places; /* of a slice */
     int64_t round;
-} window_options;
+} slice_options;
 
-static void window_forward(const ech_call *call)
+static void slice_forward(const ech_call *call)
 {
-    const window_options *options = call->node->options;
+    const slice_options *options = call->node->options;
     int64_t rows = ech_shape_count(&options->places, call->extent);
-    call->kernels->window_counts(call->context, &call->in[0], options->round * rows, rows,
-                                 &call->out[0]);
+    call->kernels->slice_counts(call->context, &call->in[0], options->round * rows, rows,
+                                &call->out[0]);
 }
 
-const ech_layer ech_layer_row_window_counts = {.name = "window_counts", .forward = window_forward};
+const ech_layer ech_layer_row_slice_counts = {.name = "slice_counts", .forward = slice_forward};
 
-/* Computes the table of a round's windows from the table of whole pieces. */
-static int window_counts(ech_block *block, int counts, int64_t size, ech_round round)
+/* Computes the table of a round's slices from the table of whole splits. */
+static int slice_counts(ech_block *block, int counts, int64_t size, ech_round round)
 {
     if (round.of == 1) return counts;
-    window_options options = {ech_shape_1d(ECH_AXIS_WINDOW, size), round.at};
+    slice_options options = {ech_shape_1d(ECH_AXIS_SLICE, size), round.at};
     const ech_shape shape = block->value.at[counts].shape;
-    ech_node *node = ech_block_node(block, &ech_layer_row_window_counts, &options, sizeof options);
+    ech_node *node = ech_block_node(block, &ech_layer_row_slice_counts, &options, sizeof options);
     ech_node_in(node, counts);
-    return ech_node_out_table(block, node, "window", shape, ECH_TYPE_FIXED, ECH_I32);
+    return ech_node_out_table(block, node, "slice", shape, ECH_TYPE_FIXED, ECH_I32);
 }
 
-/* Sends packed rows, or their choices' numbers, to the ranks of their experts, in windows. */
+/* Sends packed rows, or their choices' numbers, to the ranks of their experts, in slices. */
 static int receive(ech_block *block, const ech_routed *to, int packed, int64_t size,
                    ech_round round)
 {
     if (packed < 0) return -1;
     const ech_shape *from = &block->value.at[packed].shape;
-    ech_shape windows = {.dims = 3,
-                         .axis = {ECH_AXIS_NONE, ECH_AXIS_WINDOW, from->axis[1]},
-                         .size = {block->options.sharding.expert, size, from->size[1]}};
+    ech_shape slices = {.dims = 3,
+                        .axis = {ECH_AXIS_NONE, ECH_AXIS_SLICE, from->axis[1]},
+                        .size = {block->options.sharding.expert, size, from->size[1]}};
     int tables[] = {to->counts, to->arriving};
-    return ech_block_exchange_rows(block, packed, tables, windows, round);
+    return ech_block_exchange_rows(block, packed, tables, slices, round);
 }
 
 static ech_round first_round(const ech_block *block, const ech_experts *experts, int64_t size)
@@ -465,13 +465,13 @@ static ech_round first_round(const ech_block *block, const ech_experts *experts,
 
 static int work_in_group(ech_block *block, const ech_routed *to, const ech_experts *experts)
 {
-    int64_t size = window_size(block, experts);
-    double whole = (double)(to->width * ECH_WINDOW_PART);
+    int64_t size = slice_size(block, experts);
+    double whole = (double)(to->width * ECH_SLICE_UNIT);
     ech_shape packed = block->value.at[to->rows].shape;
     int tables[] = {to->counts, to->arriving}, back = -1;
     int all = gather_counts(block, to->arriving);
     for (ech_round round = first_round(block, experts, size); round.at < round.of; round.at++) {
-        rows_by_expert of = {.counts = window_counts(block, all, size, round),
+        rows_by_expert of = {.counts = slice_counts(block, all, size, round),
                              .index = to->received_index,
                              .site = to->site,
                              .again = round.at > 0};
@@ -503,7 +503,7 @@ ech_routed ech_layer_send_rows(ech_block *block, int x, const ech_experts *exper
         to.site = ECH_SITE_DROPOUT + (uint32_t)block->sites++;
     }
     if (!to.grouped) return to;
-    int64_t size = window_size(block, experts);
+    int64_t size = slice_size(block, experts);
     to.arriving = ech_block_exchange_counts(block, to.counts);
     to.received = receive(block, &to, to.rows, size, first_round(block, experts, size));
     to.received_index = receive(block, &to, to.index, size, first_round(block, experts, size));

@@ -5,7 +5,7 @@
  * ranks, which begins with a call of ech_block_route. Private to src/layer.
  *
  * Letters in both files: S rows of a rank, C their width, E experts, k experts that a row chooses.
- * Rows are exchanged in a buffer of P pieces, one per destination. A piece has at most Q rows and
+ * Rows are exchanged in a buffer of P splits, one per destination. A split has at most Q rows and
  * is for X experts.
  */
 #ifndef ECH_LAYER_EXPERTS_H

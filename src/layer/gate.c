@@ -384,7 +384,7 @@ static void count(ech_block *block, int choice, int bias)
 
 /* ---- route: slots in the buffer ---- */
 
-/* Rows for one rank come before rows for the next, as their experts do: one piece. */
+/* Rows for one rank come before rows for the next, as their experts do: one split. */
 static void route_forward(const ech_call *call)
 {
     ech_tensor choice = ech_tensor_matrix(&call->in[0]), slot = ech_tensor_matrix(&call->out[0]);

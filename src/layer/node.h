@@ -95,8 +95,8 @@ typedef struct ech_exchange {
     /* SHIFT, SLIDE: number of ranks of the group (comm/comm.h). ALL_TO_ALL: from tokens to heads
      * (> 0), back (< 0), or of equal blocks that are contiguous in memory (0), in values of any
      * shape and type. EXCHANGE_ROWS: from the packed buffer, with the table as the node's second
-     * input, to windows, with the table as the third input (> 0), or back (< 0). ALL_GATHER or
-     * REDUCE_SCATTER of a node that goes by counts: moves windows; the second input is the table
+     * input, to slices, with the table as the third input (> 0), or back (< 0). ALL_GATHER or
+     * REDUCE_SCATTER of a node that goes by counts: moves slices; the second input is the table
      * of all. */
     int distance;
 } ech_exchange;
@@ -125,7 +125,7 @@ typedef struct ech_node {
     int round;                    /* from 1: number of its round (ech_block_begin_round); 0: none */
     /* index among the block's nodes; copies and fused nodes have the index of the node that they
      * replace */
-    int place;
+    int position;
     bool recompute_only; /* not in the forward: recomputes a value for the backward */
     bool in_phase;       /* recompute_only: in R; otherwise right before the reader, in B or W */
     bool made_by_r;      /* the calls of R that B and W need recompute its outputs */

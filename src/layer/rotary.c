@@ -79,7 +79,7 @@ static ech_tensor part_of(const ech_call *call, const ech_tensor *all, int part)
     return ech_tensor_narrow(all, 3, part ? width : 0, part ? all->shape[3] - width : width);
 }
 
-static void turn(const ech_call *call, const ech_tensor *x, bool back, const ech_tensor *y)
+static void rotate(const ech_call *call, const ech_tensor *x, bool back, const ech_tensor *y)
 {
     const rotary_options *options = call->node->options;
     call->kernels->rotary(call->context, x, options->frequency, options->width, options->neighbours,
@@ -101,21 +101,21 @@ static void beside_forward(const ech_call *call)
 {
     const ech_tensor *out = &call->out[0];
     ech_tensor x = with_heads(&call->in[0], out->shape[2]);
-    ech_tensor turned = part_of(call, out, 0), others = part_of(call, out, 1);
-    turn(call, &x, false, &turned);
+    ech_tensor rotated = part_of(call, out, 0), others = part_of(call, out, 1);
+    rotate(call, &x, false, &rotated);
     call->kernels->copy(call->context, &call->in[1], &others);
 }
 
 static void beside_backward(const ech_call *call)
 {
     const ech_tensor *dout = &call->dout[0], *dx = &call->din[0];
-    ech_tensor turned = part_of(call, dout, 0), others = part_of(call, dout, 1);
+    ech_tensor rotated = part_of(call, dout, 0), others = part_of(call, dout, 1);
     if (dx->dims == 3) {
         ech_tensor one = with_heads(dx, 1);
-        call->kernels->sum_heads(call->context, &turned, dx);
-        turn(call, &one, true, &one);
+        call->kernels->sum_heads(call->context, &rotated, dx);
+        rotate(call, &one, true, &one);
     } else {
-        turn(call, &turned, true, dx);
+        rotate(call, &rotated, true, dx);
     }
     call->kernels->copy(call->context, &others, &call->din[1]);
 }

@@ -172,9 +172,8 @@ static int64_t resolve_axis(ech_axis axis, int64_t size, ech_extent extent)
     if (axis == ECH_AXIS_RECEIVED) return extent.batch * extent.tokens * size;
     if (axis == ECH_AXIS_ROWS) return extent.batch * extent.tokens / shards;
     if (axis == ECH_AXIS_SLOTS) return extent.batch * extent.tokens / shards * size;
-    if (axis == ECH_AXIS_WINDOW)
-        return (extent.batch * extent.tokens / shards * size + ECH_WINDOW_PART - 1) /
-               ECH_WINDOW_PART;
+    if (axis == ECH_AXIS_SLICE)
+        return (extent.batch * extent.tokens / shards * size + ECH_SLICE_UNIT - 1) / ECH_SLICE_UNIT;
     return ech_axis_local(axis, size, extent.sharding);
 }
 

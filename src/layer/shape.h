@@ -19,8 +19,8 @@ typedef enum ech_axis {
     ECH_AXES
 } ech_axis;
 
-/* ECH_AXIS_WINDOW sizes are in units of 1/2^20 row. */
-enum { ECH_WINDOW_PART = 1 << 20 };
+/* ECH_AXIS_SLICE sizes are in units of 1/2^20 row. */
+enum { ECH_SLICE_UNIT = 1 << 20 };
 
 /* Sets of axes of the device mesh; a rank has a coordinate along each. If there are fewer key/value
  * heads than tensor ranks, the tensor axis is split in two: ranks along KEY_VALUE have different

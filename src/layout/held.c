@@ -36,9 +36,9 @@ ech_held ech_layout_held(const ech_layout *layout, const ech_model *model, int r
     held.is_first = index == 0 && replica == 0;
     held.counts = index < (addends & ECH_MESH_TENSOR ? sharers : 1);
     int sharer = replica * sharers + here->tensor % sharers;
-    int turn = param % (replicas * sharers);
+    int writer = param % (replicas * sharers);
     held.writes =
-        kind != ECH_HELD_GRADIENT && here->stage == first && sharer == turn && index < sharers;
+        kind != ECH_HELD_GRADIENT && here->stage == first && sharer == writer && index < sharers;
     if (ech_shape_replicas(shape) >= 0) /* each has another */
         held.writes = here->stage == first && index == 0;
     return held;

@@ -35,7 +35,7 @@ struct echelon_training {
     pthread_cond_t asked, answered;
     int ranks;    /* of this process, as long as they are at the gate or on their way to it */
     int waiting;  /* of these, at the gate */
-    int64_t turn; /* number of requests so far */
+    int64_t requested; /* number of requests so far */
     request request;
     ech_rank_call *call;
     void *argument;
@@ -67,12 +67,12 @@ static void note_error(echelon_training *training, ech_status status)
 }
 
 /* Waits for the next request. The mutex is locked. */
-static request await(echelon_training *training, int64_t *turn)
+static request await(echelon_training *training, int64_t *seen)
 {
     if (++training->waiting == training->ranks) pthread_cond_broadcast(&training->answered);
-    while (training->turn == *turn && !training->ended)
+    while (training->requested == *seen && !training->ended)
         pthread_cond_wait(&training->asked, &training->mutex);
-    *turn = training->turn;
+    *seen = training->requested;
     return training->ended ? END : training->request;
 }
 
@@ -85,7 +85,7 @@ static ech_status pause_ranks(ech_trainer *t, void *context, bool *ends)
     pthread_mutex_lock(&training->mutex);
     if (!training->first) training->first = t;
     bool is_first = training->first == t;
-    int64_t turn = training->turn;
+    int64_t seen = training->requested;
     while (next == NONE || next == CALL) {
         if (is_first) {
             training->steps = t->step;
@@ -93,7 +93,7 @@ static ech_status pause_ranks(ech_trainer *t, void *context, bool *ends)
             training->stopped |= t->stopped;
             training->done = ech_trainer_is_done(t) || training->stopped;
         }
-        next = await(training, &turn);
+        next = await(training, &seen);
         if (next != CALL) continue;
         pthread_mutex_unlock(&training->mutex);
         ech_status status = training->call(t, is_first, training->argument);
@@ -168,7 +168,7 @@ static ech_status check_not_in_hook(const echelon_training *training, const char
 /* True for an evaluator's process, which has ended and takes no requests. */
 static bool has_evaluated(const echelon_training *training)
 {
-    return training->ended && training->status == ECH_OK && training->turn == 0;
+    return training->ended && training->status == ECH_OK && training->requested == 0;
 }
 
 /* Checks that the ranks have not ended. The mutex is locked. */
@@ -208,7 +208,7 @@ static ech_status ask(echelon_training *training, request what, ech_rank_call *c
         training->call = call;
         training->argument = argument;
         training->waiting = 0;
-        training->turn++;
+        training->requested++;
         pthread_cond_broadcast(&training->asked);
         if (what == STEP || what == CALL) status = await_ranks(training);
     }

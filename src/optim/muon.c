@@ -129,17 +129,17 @@ static void orthogonalize(const ech_optimizer_work *w, const ech_tensor *x, char
     places at = places_of(wide, w->of);
     int64_t k = products_of(w->of).k;
     ech_tensor gram = ech_tensor_2d(memory + at.gram, x->dtype, k, k), square = gram;
-    ech_tensor sums = ech_tensor_1d(memory + at.sums, ECH_F64, at.blocks), turn[2] = {*x, *x};
+    ech_tensor sums = ech_tensor_1d(memory + at.sums, ECH_F64, at.blocks), buffer[2] = {*x, *x};
     square.data = memory + at.square;
-    turn[(ITERATIONS + 1) % 2].data = memory; /* so that the last iteration writes to x */
+    buffer[(ITERATIONS + 1) % 2].data = memory; /* so that the last iteration writes to x */
     const ech_update norm = {.grad_scale = 1, .eps = w->update->eps};
     const ech_tensor squares = ech_tensor_view(memory + at.gram, ECH_F64, 0, NULL);
     wide->square_sums(w->context, x, &sums);
     wide->total(w->context, &sums, NULL, true, &squares);
     /* Divides by the Frobenius norm, so that no singular value is above 1. */
-    wide->scaled_sum(w->context, x, 1, 0, 0, &squares, &norm, &turn[0]);
+    wide->scaled_sum(w->context, x, 1, 0, 0, &squares, &norm, &buffer[0]);
     for (int i = 0; i < ITERATIONS; i++)
-        iterate(w, &turn[i % 2], &gram, &square, &turn[(i + 1) % 2]);
+        iterate(w, &buffer[i % 2], &gram, &square, &buffer[(i + 1) % 2]);
 }
 
 /* ---- rounds and update ---- */

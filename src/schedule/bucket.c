@@ -388,7 +388,7 @@ ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind 
     ech_membership owner = owner_of(plan, bucket, rank);
     if (weights && owner.index == owner.size) held.writes = false;
     bool sharded = ech_bucket_is_sharded(bucket);
-    bool shards = ech_bucket_is_gathered(bucket) || (ech_bucket_is_in_window(bucket) && sharded);
+    bool shards = ech_bucket_is_gathered(bucket) || (ech_bucket_is_in_shared(bucket) && sharded);
     if (!(weights ? shards || serves : sharded)) return held;
     if (is && is->role != ECH_STATE_OPTIMIZER) return held;
     int64_t first, from, n = ech_plan_part(plan, rank, param, &first);

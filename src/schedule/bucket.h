@@ -166,11 +166,11 @@ static inline bool ech_bucket_serves(const ech_bucket *bucket)
     return bucket->of_weights.whose == ECH_WHOSE_SERVERS;
 }
 
-/* True if the weights are in the window, which all ranks read. If several ranks write it, each
+/* True if the weights are in shared memory, which all ranks read. If several ranks write it, each
  * writes its own shard. */
-static inline bool ech_bucket_is_in_window(const ech_bucket *bucket)
+static inline bool ech_bucket_is_in_shared(const ech_bucket *bucket)
 {
-    return bucket->of_weights.where == ECH_SPACE_WINDOW;
+    return bucket->of_weights.where == ECH_SPACE_SHARED;
 }
 
 /* True if the weights are stored on the host or on disk. Blocks read instances that are fetched,
@@ -204,7 +204,7 @@ static inline bool ech_bucket_keeps_shard(const ech_bucket *bucket)
 static inline bool ech_bucket_holds_shard(const ech_bucket *bucket)
 {
     return ech_bucket_keeps_shard(bucket) ||
-           (ech_bucket_is_in_window(bucket) && ech_bucket_is_sharded(bucket));
+           (ech_bucket_is_in_shared(bucket) && ech_bucket_is_sharded(bucket));
 }
 
 /* True if this rank sums only its own shard of the gradients. */

@@ -49,9 +49,9 @@ static bool is_round(ech_bucket_stage stage)
 }
 
 /* After the last stage of a round, the first stage of the next round follows. */
-static ech_bucket_place after(const ech_bucket_way *way, ech_bucket_place at)
+static ech_bucket_position after(const ech_bucket_way *way, ech_bucket_position at)
 {
-    ech_bucket_place next = {at.stage + 1, at.round};
+    ech_bucket_position next = {at.stage + 1, at.round};
     if (is_round(next.stage)) return next;
     bool again = is_round(at.stage) && at.round + 1 < way->rounds;
     next.round = again ? at.round + 1 : 0;
@@ -67,7 +67,7 @@ int ech_step_piece(const ech_step *step)
     return 0;
 }
 
-ech_bucket_place ech_bucket_next(const ech_bucket_way *way, ech_bucket_place at)
+ech_bucket_position ech_bucket_next(const ech_bucket_way *way, ech_bucket_position at)
 {
     do at = after(way, at);
     while (!takes_part(way, at.stage, at.round));

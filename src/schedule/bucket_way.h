@@ -75,11 +75,11 @@ typedef struct ech_bucket_way {
     bool folds_shards[ECH_MAX_ROUNDS], folds[ECH_MAX_ROUNDS];
 } ech_bucket_way;
 
-typedef struct ech_bucket_place {
+typedef struct ech_bucket_position {
     ech_bucket_stage stage; /* ECH_BUCKET_STAGES: the path has ended */
     int round;
-} ech_bucket_place;
-/* Returns the place after `at` on the path of a bucket or of a piece of it. */
-ech_bucket_place ech_bucket_next(const ech_bucket_way *way, ech_bucket_place at);
+} ech_bucket_position;
+/* Returns the position after `at` on the path of a bucket or of a piece of it. */
+ech_bucket_position ech_bucket_next(const ech_bucket_way *way, ech_bucket_position at);
 
 #endif

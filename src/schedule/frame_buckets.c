@@ -77,9 +77,9 @@ static ech_layout_group group_of(const ech_bucket *bucket, const ech_bucket_row 
     return row->group == ECH_BUCKET_FACTORS ? bucket->factored : (ech_layout_group)row->group;
 }
 
-/* Adds the step of that place. It waits for the previous place's step; a lane keeps its order. */
+/* Adds the step of that position. It waits for the previous one's step; a lane keeps its order. */
 static int add_stage(ech_framing *f, const ech_turn_buckets *of, const ech_on_way *on,
-                     ech_bucket_place at)
+                     ech_bucket_position at)
 {
     const ech_bucket_row *row = ech_bucket_row_of(at.stage);
     int bucket = on->bucket, before = on->step;
@@ -117,7 +117,7 @@ static int add_stage(ech_framing *f, const ech_turn_buckets *of, const ech_on_wa
 static bool advance_once(ech_framing *f, const ech_turn_buckets *of, ech_on_way *on,
                          ech_bucket_point point)
 {
-    ech_bucket_place next = ech_bucket_next(&on->way, on->at);
+    ech_bucket_position next = ech_bucket_next(&on->way, on->at);
     if (next.stage == ECH_BUCKET_STAGES || ech_bucket_row_of(next.stage)->point > point)
         return false;
     on->step = add_stage(f, of, on, next);
@@ -144,7 +144,7 @@ void ech_frame_complete(ech_framing *f, int bucket, size_t writer)
     ech_turn_buckets *of = &f->buckets;
     ech_on_way *on = &of->on[bucket];
     int here = f->now[writer], first = (int)f->list->step.n;
-    on->at = (ech_bucket_place){.stage = ECH_BUCKET_WRITE};
+    on->at = (ech_bucket_position){.stage = ECH_BUCKET_WRITE};
     on->step = here;
     advance(f, of, on, ECH_POINT_MICRO_BATCH);
     for (int s = first; s < (int)f->list->step.n; s++) {

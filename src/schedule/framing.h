@@ -17,8 +17,8 @@
 typedef struct ech_on_way {
     int bucket, piece; /* as in ech_step.count */
     ech_bucket_way way;
-    ech_bucket_place at;
-    int step; /* the step of that place */
+    ech_bucket_position at;
+    int step; /* the step of that position */
     int left; /* instances of its gradients that are not complete yet in this turn */
     int room; /* step after which the host has room for its update; -1: the turn's beginning */
 } ech_on_way;
@@ -73,8 +73,8 @@ typedef struct ech_framing {
     double done, work; /* FLOPs of the turn's steps so far, and of the whole turn */
     double elements;   /* elements of all buckets */
     int met;           /* lock-free ranks: the MEET at the beginning of the list; -1: none */
-    int visits;        /* visits of the token so far */
-    int passed;        /* the last step that passed the token on; -1: none yet */
+    int visits;        /* visits of the ring token so far */
+    int passed;        /* the last step that passed the ring token on; -1: none yet */
     int begun;         /* the last COUNT */
     bool loads;        /* some block of the rank has values that LOAD writes */
     /* Where LOAD has a lane of its own: steps of the last two micro-batches, by their index modulo

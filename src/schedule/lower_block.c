@@ -106,7 +106,7 @@ static ech_membership membership_of(const ech_block_lowering *p, const ech_step 
     return ech_layout_membership(plan->layout, plan->model, plan->rank, step->group);
 }
 
-/* of: the rank's place in the step's group. Bytes depend on no segment. */
+/* of: the rank's index in the step's group. Bytes depend on no segment. */
 static int64_t sent_bytes(ech_membership of, const ech_step *step, ech_dtype dtype,
                           int64_t elements)
 {
@@ -238,14 +238,14 @@ void ech_lower_phase(ech_block_lowering *p, ech_phase phase)
     end(p);
 }
 
-/* The calls of W that may run once B has finished the node at that place: up to the last of
+/* The calls of W that may run once B has finished the node at that position: up to the last of
  * them. */
-static int ready_weights(const ech_block *block, int place)
+static int ready_weights(const ech_block *block, int position)
 {
     int end = 0;
     for (int call = 0; call < (int)block->program[ECH_BACKWARD_WEIGHT].n; call++) {
         const ech_block_call *c = &block->program[ECH_BACKWARD_WEIGHT].at[call];
-        if (!c->recompute && ech_call_place(block, c) > place) end = call + 1;
+        if (!c->recompute && ech_call_position(block, c) > position) end = call + 1;
     }
     return end;
 }
@@ -256,13 +256,13 @@ static int ready_weights(const ech_block *block, int place)
 static int ready_beside(const ech_block *block, int at)
 {
     const ech_block_call *calls = block->program[ECH_BACKWARD_INPUT].at;
-    int place = ech_call_place(block, &calls[at]);
+    int position = ech_call_position(block, &calls[at]);
     if (calls[at].recompute) return 0;
     for (int call = at + 1; call < (int)block->program[ECH_BACKWARD_INPUT].n; call++) {
-        int later = calls[call].recompute ? -1 : ech_call_place(block, &calls[call]);
-        if (later > place) place = later - 1;
+        int later = calls[call].recompute ? -1 : ech_call_position(block, &calls[call]);
+        if (later > position) position = later - 1;
     }
-    return ready_weights(block, place);
+    return ready_weights(block, position);
 }
 
 /* True if a remaining call of W before `end` makes, or reads, a value that is recomputed. */
@@ -321,8 +321,8 @@ static void add_in_turns(ech_block_lowering *p, int first, int end)
     const ech_block *block = block_of(p);
     int begin = first, weights = (int)block->program[ECH_BACKWARD_WEIGHT].n;
     for (int call = first; call < end; call++) {
-        int place = ech_call_place(block, &block->program[ECH_BACKWARD_INPUT].at[call]);
-        int ready = place < 0 ? 0 : ready_weights(block, place - 1);
+        int position = ech_call_position(block, &block->program[ECH_BACKWARD_INPUT].at[call]);
+        int ready = position < 0 ? 0 : ready_weights(block, position - 1);
         if (ready == weights || !recomputes(p, ready)) continue;
         add_compute(p, ECH_BACKWARD_INPUT, begin, call);
         add_weights(p, ready);

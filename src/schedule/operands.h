@@ -97,7 +97,7 @@ void ech_list_writers(const ech_plan *plan, const ech_list *list, int *first, in
 /* ---- weights in memory that ranks of a machine share (Hogwild!, HogWild++: protocol/lock_free.c)
  * A cluster is a group of ranks that update one shared copy of the weights without locks. A PULL
  * copies shared weights to the rank's own. With several clusters a RELAY, which the rank that holds
- * the token executes, mixes its cluster's weights with the next cluster's. */
+ * the ring token executes, mixes its cluster's weights with the next cluster's. */
 
 /* The shared value of a cluster's weights. */
 static inline int ech_plan_common(const ech_plan *plan, int bucket, int cluster)

@@ -109,7 +109,7 @@ void ech_pass_lifetime(const ech_plan *plan, ech_list *list);
 /* Sets successors: a result reuses the offset of a value that its writer is the last to read. */
 void ech_pass_inherit(const ech_plan *plan, ech_list *list);
 /* Places the values of a space: sets offsets, greedily by size, and list->bytes[space]. */
-void ech_pass_place(const ech_plan *plan, ech_list *list, ech_space space);
+void ech_pass_offsets(const ech_plan *plan, ech_list *list, ech_space space);
 /* Sets the peaks of the list's memory: lower_bound, full_kind, peak, working, working_tick,
  * working_kind. */
 void ech_pass_peaks(const ech_plan *plan, ech_list *list);

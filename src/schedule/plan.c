@@ -68,7 +68,7 @@ static void plan_bucket(ech_plan *plan, int index, bool forward_only)
         [ECH_SPACE_DEVICE] = ECH_MEMORY_PARAMETERS,
         [ECH_SPACE_HOST] = ECH_MEMORY_PARAMETERS_ON_HOST,
         [ECH_SPACE_DISK] = ECH_MEMORY_PARAMETERS_ON_DISK,
-        [ECH_SPACE_WINDOW] = ECH_MEMORY_PARAMETERS_IN_WINDOW};
+        [ECH_SPACE_SHARED] = ECH_MEMORY_PARAMETERS_IN_SHARED};
     int64_t bytes = ech_bucket_kept(bucket) * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
     bucket->weights = (int)plan->persistent.n;
     for (int v = 0; v < bucket->versions; v++)
@@ -137,8 +137,8 @@ static void plan_staging(ech_plan *plan, const ech_plan_request *request)
     int64_t rows = plan->persistent.at[plan->scalars].bytes;
     int64_t logits = plan->model->vocabulary * (int64_t)sizeof(double);
     plan->staged = ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, ECH_STAGING_ROWS, rows);
-    plan->window =
-        ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, ECH_STAGING_WINDOW, ECH_WINDOW_BYTES);
+    plan->bounce =
+        ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, ECH_STAGING_BOUNCE, ECH_BOUNCE_BYTES);
     plan->logits = plan->counts = -1;
     int64_t counts = largest_counts(plan);
     if (counts)
@@ -160,7 +160,7 @@ static void plan_persistent(ech_plan *plan, const ech_plan_request *request)
     for (size_t b = 0; b < plan->bucket.n; b++) plan_bucket(plan, (int)b, forward_only);
     ech_pass_statistics(plan);
     ech_pass_pieces(plan, request->config);
-    plan->token = plan->common = plan->relayed = -1;
+    plan->ring_token = plan->common = plan->relayed = -1;
     const ech_protocol *protocol = ech_protocol_of(plan->layout);
     if (!forward_only && protocol->values) protocol->values(plan);
     int64_t rows = forward_only ? 1 : ech_plan_turns(plan);
@@ -287,7 +287,7 @@ static void finish_list(ech_plan *plan, ech_list *list, bool places)
     ech_pass_lifetime(plan, list);
     ech_pass_inherit(plan, list);
     for (int space = 0; places && space < ECH_SPACES; space++)
-        ech_pass_place(plan, list, (ech_space)space);
+        ech_pass_offsets(plan, list, (ech_space)space);
     ech_pass_peaks(plan, list);
     for (int space = 0; space < ECH_SPACES; space++) {
         if (!places) list->bytes[space] = list->lower_bound[space];
@@ -369,7 +369,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     ECH_ASSERT(plan->types.compute == request->kernels->dtype);
     plan->threads = request->threads;
     plan->alignment[ECH_SPACE_DEVICE] = (int64_t)request->device->alignment;
-    plan->alignment[ECH_SPACE_WINDOW] = (int64_t)request->device->alignment;
+    plan->alignment[ECH_SPACE_SHARED] = (int64_t)request->device->alignment;
     plan->part = (int64_t)request->device->part;
     plan->loads = request->device->loads ? ECH_LANE_COPY_IN : ECH_LANE_COMPUTE;
     plan->sum_segment = (int64_t)request->device->segment;
@@ -463,7 +463,8 @@ int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket)
     return b->frozen ? 0 : b->elements * (int64_t)ech_dtype_bytes(b->dtype);
 }
 
-/* Numbers of a parameter's weights that this rank stores; in the window, those that it updates. */
+/* Numbers of a parameter's weights that this rank stores; in shared memory, those that it
+ * updates. */
 static int64_t weights_of(const ech_plan *plan, int param)
 {
     const ech_plan_param *p = &plan->param[param];

@@ -148,15 +148,16 @@ typedef struct ech_plan {
     int logits;
     /* persistent value on the host: count tables that the lane COLLECTIVE reads there; -1: none */
     int counts;
-    /* persistent value on the host of ECH_WINDOW_BYTES, through which it accesses the device's
+    /* persistent value on the host: the bounce buffer, through which it accesses the device's
      * values */
-    int window;
-    /* Lock-free ranks: persistent values, one per bucket: its full weights in the window, first
-     * cluster (ech_plan_common); and its cluster's weights at the token's last visit. -1: none. */
+    int bounce;
+    /* Lock-free ranks: persistent values, one per bucket: its full weights in shared memory, first
+     * cluster (ech_plan_common); and its cluster's weights at the ring token's last visit. -1:
+     * none. */
     int common, relayed;
     /* persistent value on the host: number of relays of buckets by all clusters in a span; -1: the
-     * rank never has the token */
-    int token;
+     * rank never has the ring token */
+    int ring_token;
     int partials; /* persistent value: norm_partials in fp64; -1: none */
     ech_list list[ECH_LIST_KINDS];
     /* of the first part of an arena; the lists' own values follow */

@@ -13,12 +13,13 @@
 #include "schedule/order/order.h"
 #include "schedule/values.h"
 
-/* Clusters of ranks that share weights in a window, and the token that goes around the ring of
- * clusters (parallel.strategy = hogwild_ring). Other strategies have one cluster of all ranks. */
+/* Clusters of ranks that share weights in shared memory, and the ring token that goes around the
+ * ring of clusters (parallel.strategy = hogwild_ring). Other strategies have one cluster of all
+ * ranks. */
 typedef struct ech_schedule_ring {
     int clusters; /* equal groups of successive ranks */
     int ranks;    /* ranks of a cluster */
-    int turns;    /* turns between two visits of the token to clusters (parallel.token_updates) */
+    int turns; /* turns between two visits of the ring token to clusters (parallel.token_updates) */
 } ech_schedule_ring;
 
 /* The rank's cluster. */
@@ -27,8 +28,8 @@ static inline int ech_ring_cluster(const ech_schedule_ring *ring, int rank)
     return rank / ring->ranks;
 }
 
-/* The rank that holds the token for a cluster, its first. The token goes from the last cluster to
- * the first. */
+/* The rank that holds the ring token for a cluster, its first. The ring token goes from the last
+ * cluster to the first. */
 static inline int ech_ring_leader(const ech_schedule_ring *ring, int cluster)
 {
     return cluster % ring->clusters * ring->ranks;

@@ -151,7 +151,7 @@ ech_reduction_part ech_step_reduction_part(const ech_step *step);
 /* True for these kinds. */
 bool ech_step_is_sum(const ech_step *step);
 /* The boundary that the step's message crosses: the number of the block after the boundary, in
- * either direction; for activations held by a peer the block's number; for the token 0. Among
+ * either direction; for activations held by a peer the block's number; for the ring token 0. Among
  * messages of one kind (ech_message_kind) from one rank to another across one boundary, the n-th
  * send matches the n-th receive. */
 int ech_step_boundary(const ech_step *step);

@@ -33,7 +33,7 @@ static inline ech_space ech_memory_space(ech_memory_kind kind)
 /* True if values of a kind are weights that steps of blocks read. */
 static inline bool ech_memory_is_weights(ech_memory_kind kind)
 {
-    return kind == ECH_MEMORY_PARAMETERS || kind == ECH_MEMORY_PARAMETERS_IN_WINDOW;
+    return kind == ECH_MEMORY_PARAMETERS || kind == ECH_MEMORY_PARAMETERS_IN_SHARED;
 }
 
 typedef enum ech_list_kind {
@@ -63,7 +63,7 @@ typedef enum ech_scalar {
     ECH_SCALARS = offsetof(ech_scalar_row, squares) / sizeof(double)
 } ech_scalar;
 
-enum { ECH_WINDOW_BYTES = 1 << 20 };
+enum { ECH_BOUNCE_BYTES = 1 << 20 };
 
 const char *ech_memory_name(ech_memory_kind kind);
 /* True if its size depends on the tokens in flight: activations and their gradients, logits,
@@ -86,11 +86,11 @@ const char *ech_scalar_name(int scalar);
 /* The role of a persistent value of the kind STAGING (ech_value.index). */
 typedef enum ech_staging {
     ECH_STAGING_ROWS,   /* rows of scalars */
-    ECH_STAGING_WINDOW, /* the host's view of device memory */
+    ECH_STAGING_BOUNCE, /* the host's view of device memory */
     ECH_STAGING_LOGITS,
     ECH_STAGING_DEVICE_LOGITS, /* in the device's type */
     ECH_STAGING_COUNTS,        /* count tables of an exchange of rows */
-    ECH_STAGING_TOKEN
+    ECH_STAGING_RING_TOKEN
 } ech_staging;
 
 /* How a bucket's step uses a value. */

@@ -24,16 +24,16 @@ void ech_box_place_shape(const ech_box_place *place, int dims, const int64_t *sh
     swap_last(place, dims, out);
 }
 
-/* The next piece of a range of indices along the dimension: in part of a group, or whole groups. */
-typedef struct piece {
+/* The next run of indices of a range along the dimension: in part of a group, or whole groups. */
+typedef struct group_run {
     int64_t group, groups; /* first one, how many */
     int64_t begin, size;   /* in each of them */
-} piece;
+} group_run;
 
-static piece next_piece(int64_t width, int64_t from, int64_t end)
+static group_run next_run(int64_t width, int64_t from, int64_t end)
 {
     int64_t in = from % width, left = width - in;
-    piece next = {.group = from / width, .groups = 1, .begin = in};
+    group_run next = {.group = from / width, .groups = 1, .begin = in};
     next.size = end - from < left ? end - from : left;
     if (in == 0 && end - from >= width) next.groups = (end - from) / width;
     return next;
@@ -49,9 +49,9 @@ static void set_dim(ech_box_placed *out, ech_box *box, int d, const ech_box *fro
     box->stride[d] = from->stride[of];
 }
 
-/* The piece of the box, with a dimension of groups in front of `dim` if there are several. */
-static void put_piece(const ech_box_place *place, int dims, const int64_t *shape,
-                      const ech_box *whole, piece part, ech_box_placed *out)
+/* The box in that run, with a dimension of groups in front of `dim` if there are several. */
+static void put_run(const ech_box_place *place, int dims, const int64_t *shape,
+                    const ech_box *whole, group_run part, ech_box_placed *out)
 {
     ech_box *box = &out->box[out->boxes++];
     int64_t groups = shape[place->dim] / place->width, stride = whole->stride[place->dim];
@@ -85,8 +85,8 @@ ech_box_placed ech_box_place_in(const ech_box_place *place, int dims, const int6
     ECH_ASSERT(shape[place->dim] <= place->width || dims < ECH_MAX_DIMS);
     int64_t from = box->begin[place->dim], end = from + box->size[place->dim];
     while (from < end) {
-        piece part = next_piece(place->width, from, end);
-        put_piece(place, dims, shape, box, part, &out);
+        group_run part = next_run(place->width, from, end);
+        put_run(place, dims, shape, box, part, &out);
         from += part.groups * part.size;
     }
     return out;

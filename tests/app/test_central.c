@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.strategy = central_storage: weights are in a window, once in the process, and optimizer
- * states once over all ranks, as planned and as allocated; nobody updates what another rank may
- * still read. That what is trained has the bits of mirrored is probes/bits.c.
+ * parallel.strategy = central_storage: weights are in shared memory, once in the process, and
+ * optimizer states once over all ranks, as planned and as allocated; nobody updates what another
+ * rank may still read. That what is trained has the bits of mirrored is probes/bits.c.
  */
 
 #include <stdatomic.h>
@@ -22,9 +22,8 @@ static ech_device counting;
 static _Atomic int64_t taken, given;
 static struct {
     int64_t weights, states; /* bytes, of numbers without padding */
-    int64_t arena, window;   /* of the plan */
-    const double
-        *first; /* number of the first parameter in the window; NULL: the rank updates none of it */
+    int64_t arena, shared;   /* of the plan */
+    const double *first;     /* number of its first shared parameter; NULL: the rank updates none */
 } seen[RANKS];
 
 static ech_status take(size_t bytes, void **out)
@@ -46,13 +45,13 @@ static void look(const ech_session *s, int rank)
     ech_plan_peaks(plan, peak);
     ech_exec_peaks(s->exec, measured);
     assert_true(fixture_peaks_are_planned(s, FIXTURE_TRAINED));
-    assert_true(peak[ECH_MEMORY_PARAMETERS_IN_WINDOW] > 0 && peak[ECH_MEMORY_PARAMETERS] == 0);
-    assert_int_equal(measured[ECH_MEMORY_PARAMETERS_IN_WINDOW],
-                     peak[ECH_MEMORY_PARAMETERS_IN_WINDOW]);
+    assert_true(peak[ECH_MEMORY_PARAMETERS_IN_SHARED] > 0 && peak[ECH_MEMORY_PARAMETERS] == 0);
+    assert_int_equal(measured[ECH_MEMORY_PARAMETERS_IN_SHARED],
+                     peak[ECH_MEMORY_PARAMETERS_IN_SHARED]);
     seen[rank].weights = ech_plan_number_bytes(plan, ECH_MEMORY_PARAMETERS);
     seen[rank].states = ech_plan_number_bytes(plan, ECH_MEMORY_OPTIMIZER);
     seen[rank].arena = plan->arena_bytes[ECH_SPACE_DEVICE];
-    seen[rank].window = plan->arena_bytes[ECH_SPACE_WINDOW];
+    seen[rank].shared = plan->arena_bytes[ECH_SPACE_SHARED];
     int64_t own, elements = ech_plan_own(plan, 0, &own);
     ech_tensor first = ech_exec_param(s->exec, 0);
     assert_int_equal(ech_tensor_count(&first), elements);
@@ -98,13 +97,13 @@ TEST(there_is_one_copy)
         weights += seen[r].weights;
         states += seen[r].states;
         arenas += seen[r].arena;
-        assert_int_equal(seen[r].window, seen[0].window);
+        assert_int_equal(seen[r].shared, seen[0].shared);
         assert_true(seen[r].weights > 0 && seen[r].weights < all / 2);
         assert_true(!seen[r].first || seen[r].first == seen[0].first);
     }
     assert_true(all > 100000 && weights == all && states == 2 * all); /* two moments of AdamW */
-    assert_true(seen[0].window >= all && seen[0].window < all + all / 20);
-    assert_int_equal(taken, arenas + seen[0].window);
+    assert_true(seen[0].shared >= all && seen[0].shared < all + all / 20);
+    assert_int_equal(taken, arenas + seen[0].shared);
     assert_int_equal(given, taken);
     grid_plans_free(&one);
 }

@@ -2,8 +2,8 @@
  *
  * parallel.strategy = hogwild: each gradient is that of the weights which its rank had read, and
  * the final weights are the sum of all updates. One rank has the bits of serial SGD, and several
- * reach its loss. Ranks send nothing, and begin and end a span together. The window exists once, as
- * planned. A turn reads and writes only the rows of its batch in a table that is not tied.
+ * reach its loss. Ranks send nothing, and begin and end a span together. Shared memory exists once,
+ * as planned. A turn reads and writes only the rows of its batch in a table that is not tied.
  */
 
 #include "app/grid_run.h"
@@ -116,7 +116,7 @@ TEST(runs_go_on_on_other_ranks)
 enum { RANKS = 4, TURNS = 3 };
 static struct {
     int64_t common, weights, states; /* bytes of the plan */
-    int64_t window;
+    int64_t shared;
     int adds, pulls, meets;
 } seen[RANKS];
 
@@ -141,7 +141,7 @@ static ech_status look(void *context, int rank, ech_compared_run *run)
     seen[rank].common = peak[ECH_MEMORY_COMMON];
     seen[rank].weights = peak[ECH_MEMORY_PARAMETERS];
     seen[rank].states = peak[ECH_MEMORY_OPTIMIZER];
-    seen[rank].window = plan->arena_bytes[ECH_SPACE_WINDOW];
+    seen[rank].shared = plan->arena_bytes[ECH_SPACE_SHARED];
     seen[rank].adds = grid_steps(train, ECH_STEP_ADD);
     seen[rank].pulls = grid_steps(train, ECH_STEP_PULL);
     seen[rank].meets = grid_steps(train, ECH_STEP_MEET);
@@ -150,14 +150,14 @@ static ech_status look(void *context, int rank, ech_compared_run *run)
     return ECH_OK;
 }
 
-TEST(ranks_share_a_window_and_send_nothing)
+TEST(ranks_share_memory_and_send_nothing)
 {
     grid_run("llama",
              HOGWILD "parallel.data=4 training.micro_batch_size=1 training.steps=3 "
                      "parallel.flush_every=3",
              look, NULL);
     for (int r = 0; r < RANKS; r++) {
-        assert_true(seen[r].common == seen[0].window && seen[r].window == seen[0].window);
+        assert_true(seen[r].common == seen[0].shared && seen[r].shared == seen[0].shared);
         assert_true(seen[r].weights == seen[r].common && seen[r].common > 100000);
         assert_true(seen[r].states == 0 && seen[r].meets == 2);
     }

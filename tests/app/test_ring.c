@@ -71,7 +71,7 @@ TEST(one_cluster_is_hogwild)
         ech_list_print(&x->list[ECH_LIST_TRAIN], &of_ring);
         ech_list_print(&y->list[ECH_LIST_TRAIN], &of_all);
         assert_string_equal(of_ring.at, of_all.at);
-        assert_int_equal(x->arena_bytes[ECH_SPACE_WINDOW], y->arena_bytes[ECH_SPACE_WINDOW]);
+        assert_int_equal(x->arena_bytes[ECH_SPACE_SHARED], y->arena_bytes[ECH_SPACE_SHARED]);
     }
     grid_plans_free(&ring);
     grid_plans_free(&all);
@@ -93,7 +93,7 @@ enum { CLUSTERS = 3, EACH = 2, RANKS = CLUSTERS * EACH, TURNS = 7, HELD = 2 };
 enum { VISITS = TURNS / HELD + CLUSTERS };
 static struct {
     int sent, received, relays;
-    int64_t window, common, relayed;
+    int64_t shared, common, relayed;
 } seen[RANKS];
 
 static ech_status look(void *context, int rank, ech_compared_run *run)
@@ -105,8 +105,8 @@ static ech_status look(void *context, int rank, ech_compared_run *run)
     int64_t peak[ECH_MEMORY_KINDS];
     memset(&seen[rank], 0, sizeof seen[rank]);
     ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, 0));
-    ech_comm_count counted = ech_exec_counted(exec)->messages[ECH_MESSAGE_TOKEN];
-    ech_flow planned = ech_plan_traffic_along(plan, ECH_TRAFFIC_TOKEN);
+    ech_comm_count counted = ech_exec_counted(exec)->messages[ECH_MESSAGE_RING_TOKEN];
+    ech_flow planned = ech_plan_traffic_along(plan, ECH_TRAFFIC_RING_TOKEN);
     assert_int_equal(counted.messages, planned.messages);
     assert_int_equal(counted.bytes, planned.bytes);
     assert_int_equal(ech_exec_sent_bytes(exec) - ech_exec_reduce_count(exec).bytes >= counted.bytes,
@@ -114,12 +114,13 @@ static ech_status look(void *context, int rank, ech_compared_run *run)
     assert_int_equal(ech_plan_traffic_along(plan, ECH_TRAFFIC_DATA).bytes, 0);
     assert_true(fixture_peaks_are_planned(&run->session, FIXTURE_TRAINED));
     ech_exec_peaks(exec, peak);
-    seen[rank].window = plan->arena_bytes[ECH_SPACE_WINDOW];
+    seen[rank].shared = plan->arena_bytes[ECH_SPACE_SHARED];
     seen[rank].common = peak[ECH_MEMORY_COMMON];
     seen[rank].relayed = peak[ECH_MEMORY_RELAYED];
     for (size_t s = 0; s < train->step.n; s++) {
         const ech_step *step = &train->step.at[s];
-        bool sends = step->kind == ECH_STEP_SEND_TOKEN, takes = step->kind == ECH_STEP_RECV_TOKEN;
+        bool sends = step->kind == ECH_STEP_SEND_RING_TOKEN,
+             takes = step->kind == ECH_STEP_RECV_RING_TOKEN;
         int away = sends ? EACH : RANKS - EACH;
         if (sends || takes) assert_int_equal(step->peer, (rank + away) % RANKS);
         seen[rank].sent += sends;
@@ -147,7 +148,7 @@ TEST(one_token_goes_from_neighbour_to_neighbour)
         assert_int_equal(seen[r].relays, leads ? visits : 0);
         assert_int_equal(seen[r].received, leads ? visits - (r == 0) : 0);
         assert_int_equal(seen[r].relayed, leads ? seen[r].common / CLUSTERS : 0);
-        assert_int_equal(seen[r].common, seen[r].window);
+        assert_int_equal(seen[r].common, seen[r].shared);
         sent += seen[r].sent;
         relays += seen[r].relays;
     }
@@ -202,11 +203,11 @@ TEST(faults_are_found)
     ech_plan *first = g.plan[0], *second = g.plan[1];
     ech_list *list = &first->list[ECH_LIST_TRAIN], *other = &second->list[ECH_LIST_TRAIN];
 
-    ech_step *sent = grid_step(list, ECH_STEP_SEND_TOKEN, 0);
-    sent->kind = ECH_STEP_RECV_TOKEN;
+    ech_step *sent = grid_step(list, ECH_STEP_SEND_RING_TOKEN, 0);
+    sent->kind = ECH_STEP_RECV_RING_TOKEN;
     sent->peer = 2;
     grid_refuse(first, "makes two tokens");
-    sent->kind = ECH_STEP_SEND_TOKEN;
+    sent->kind = ECH_STEP_SEND_RING_TOKEN;
     grid_refuse(first, "has peer 2, not the neighbour, 1");
     sent->peer = 1;
     int afters = sent->afters;
@@ -214,11 +215,11 @@ TEST(faults_are_found)
     grid_refuse(first, "does not wait for what is relayed");
     sent->afters = afters;
 
-    ech_step *came = grid_step(other, ECH_STEP_RECV_TOKEN, 0);
+    ech_step *came = grid_step(other, ECH_STEP_RECV_RING_TOKEN, 0);
     came->kind = ECH_STEP_MEET;
     came->lane = ECH_LANE_REDUCE;
     assert_int_equal(ech_check_list(second, other), ECH_EINTERNAL);
-    came->kind = ECH_STEP_RECV_TOKEN;
+    came->kind = ECH_STEP_RECV_RING_TOKEN;
     came->lane = ECH_LANE_RECEIVE;
 
     ech_step *relay = grid_step(other, ECH_STEP_RELAY, 0);

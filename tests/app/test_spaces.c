@@ -46,7 +46,7 @@ static void compare_peaks(const ech_session *s)
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
         bytes[ech_memory_space((ech_memory_kind)kind)] += measured[kind];
     assert_true(bytes[ECH_SPACE_DEVICE] > 0 && measured[ECH_MEMORY_SNAPSHOT] > 0);
-    assert_true(measured[ECH_MEMORY_STAGING] > ECH_WINDOW_BYTES);
+    assert_true(measured[ECH_MEMORY_STAGING] > ECH_BOUNCE_BYTES);
 }
 
 static ech_status run_lists(const ech_session *s)

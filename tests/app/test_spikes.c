@@ -62,6 +62,6 @@ TEST(a_new_level_is_learned)
     int high = 0;
     feed(&spikes, 60, 3, 0.05);
     for (int i = 0; i < 100; i++) high += ech_spikes_take(&spikes, 6, &begins) > 0;
-    assert_in_range(high, 10, ECH_SPIKES_WINDOW);
+    assert_in_range(high, 10, ECH_SPIKES_MOST);
     assert_int_equal(spikes.count, 1);
 }

@@ -385,7 +385,7 @@ static void plan_memory(ech_plan *plan, ech_list *list)
     }
     ech_pass_inherit(plan, list);
     for (int space = 0; space < ECH_SPACES; space++) {
-        ech_pass_place(plan, list, (ech_space)space);
+        ech_pass_offsets(plan, list, (ech_space)space);
         plan->arena_bytes[space] = plan->persistent_bytes[space] + list->bytes[space];
     }
 }

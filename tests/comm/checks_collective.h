@@ -207,14 +207,14 @@ static inline int64_t checks_rows(int pattern, int from, int to, int N, int64_t 
 
 typedef struct checks_rows_run {
     ech_group *group;
-    int64_t sends[RANKS_MOST], receives[RANKS_MOST], most, window;
+    int64_t sends[RANKS_MOST], receives[RANKS_MOST], most, slice;
     size_t bytes;
-    checks_buffer packed, windows, back;
+    checks_buffer packed, slices, back;
     bool right;
     int64_t sent, messages; /* as they should be */
 } checks_rows_run;
 
-static inline void checks_count_window(checks_rows_run *r, const ech_row_exchange *x)
+static inline void checks_count_slice(checks_rows_run *r, const ech_row_exchange *x)
 {
     for (int m = 0; m < ech_group_size(r->group); m++) {
         int64_t left = x->sends[m] - x->first, rows = left < x->rows ? left : x->rows;
@@ -224,8 +224,8 @@ static inline void checks_count_window(checks_rows_run *r, const ech_row_exchang
     }
 }
 
-/* Sends one window there and back. Nothing is written after the rows in use. */
-static inline ech_status checks_window(checks_rows_run *r, int64_t first)
+/* Sends one slice there and back. Nothing is written after the rows in use. */
+static inline ech_status checks_slice(checks_rows_run *r, int64_t first)
 {
     int N = ech_group_size(r->group), index = ech_group_index(r->group);
     ech_row_exchange x = {.sends = r->sends,
@@ -233,27 +233,27 @@ static inline ech_status checks_window(checks_rows_run *r, int64_t first)
                           .room = N * r->most,
                           .most = r->most,
                           .first = first,
-                          .rows = r->window,
+                          .rows = r->slice,
                           .bytes = r->bytes};
-    memset(r->windows.at, 0x5a, r->windows.bytes);
-    ECH_TRY(ech_group_exchange_rows(r->group, r->packed.at, r->windows.at, &x));
-    checks_count_window(r, &x);
+    memset(r->slices.at, 0x5a, r->slices.bytes);
+    ECH_TRY(ech_group_exchange_rows(r->group, r->packed.at, r->slices.at, &x));
+    checks_count_slice(r, &x);
     for (int m = 0; m < N; m++)
-        for (size_t i = 0; i < (size_t)r->window * r->bytes; i++) {
+        for (size_t i = 0; i < (size_t)r->slice * r->bytes; i++) {
             size_t at = (size_t)first * r->bytes + i;
             bool used = at < (size_t)r->receives[m] * r->bytes;
-            char is = r->windows.at[(size_t)(m * r->window) * r->bytes + i];
+            char is = r->slices.at[(size_t)(m * r->slice) * r->bytes + i];
             r->right &= is == (used ? checks_byte(m, index, at) : 0x5a);
         }
     x.sends = r->receives;
     x.receives = r->sends;
     x.packs = true;
-    ECH_TRY(ech_group_exchange_rows(r->group, r->windows.at, r->back.at, &x));
-    checks_count_window(r, &x);
+    ECH_TRY(ech_group_exchange_rows(r->group, r->slices.at, r->back.at, &x));
+    checks_count_slice(r, &x);
     return ECH_OK;
 }
 
-/* Pieces of `most` rows at most, in windows. Counters are the sums of the counts. */
+/* Splits of `most` rows at most, in slices. Counters are the sums of the counts. */
 static inline ech_status checks_exchange_rows(ech_group *group, int64_t most, size_t bytes,
                                               int pattern, int rounds)
 {
@@ -261,13 +261,13 @@ static inline ech_status checks_exchange_rows(ech_group *group, int64_t most, si
     int N = ech_group_size(group), index = ech_group_index(group);
     checks_rows_run r = {.group = group,
                          .most = most,
-                         .window = (most + rounds - 1) / rounds,
+                         .slice = (most + rounds - 1) / rounds,
                          .bytes = most ? bytes : 0,
                          .right = true};
     size_t all = (size_t)(N * most) * bytes, at = 0;
     r.packed = checks_buffer_new(all);
     r.back = checks_buffer_new(all);
-    r.windows = checks_buffer_new((size_t)(N * r.window) * bytes);
+    r.slices = checks_buffer_new((size_t)(N * r.slice) * bytes);
     for (int m = 0; m < N; m++) {
         r.sends[m] = checks_rows(pattern, index, m, N, most);
         r.receives[m] = checks_rows(pattern, m, index, N, most);
@@ -277,10 +277,10 @@ static inline ech_status checks_exchange_rows(ech_group *group, int64_t most, si
     memset(r.packed.at + at, 0x5a, all - at);
     ech_status st = ECH_OK;
     for (int round = 0; round < rounds && st == ECH_OK; round++)
-        st = checks_window(&r, round * r.window);
+        st = checks_slice(&r, round * r.slice);
     r.right &= memcmp(r.packed.at, r.back.at, all) == 0;
     bool intact = checks_buffer_end(&r.packed);
-    intact &= checks_buffer_end(&r.windows);
+    intact &= checks_buffer_end(&r.slices);
     intact &= checks_buffer_end(&r.back);
     ECH_TRY(st);
     RANKS_CHECK(r.right && intact);
@@ -302,32 +302,32 @@ static inline ech_status checks_exchanges(ech_group *group)
     return st;
 }
 
-/* ---- windows of rows by counts ---- */
+/* ---- slices of rows by counts ---- */
 
-enum { CHECKS_WINDOWS = 3 };
+enum { CHECKS_SLICES = 3 };
 
-typedef struct checks_windows {
+typedef struct checks_slices {
     ech_group *group;
     ech_dtype dtype;
-    int64_t counts[RANKS_MOST * CHECKS_WINDOWS], width; /* width: numbers of a row */
-    ech_row_windows of;
-    int64_t own, others; /* rows in use of this member's windows, and of the others' */
+    int64_t counts[RANKS_MOST * CHECKS_SLICES], width; /* width: numbers of a row */
+    ech_row_slices of;
+    int64_t own, others; /* rows in use of this member's slices, and of the others' */
     checks_buffer whole, mine, scratch;
-} checks_windows;
+} checks_slices;
 
-static inline checks_windows checks_windows_new(ech_group *group, ech_dtype dtype, int64_t rows,
-                                                int64_t width, int pattern)
+static inline checks_slices checks_slices_new(ech_group *group, ech_dtype dtype, int64_t rows,
+                                              int64_t width, int pattern)
 {
     int N = ech_group_size(group), index = ech_group_index(group);
-    checks_windows r = {.group = group, .dtype = dtype, .width = width};
-    int64_t n = N * CHECKS_WINDOWS * rows * width;
+    checks_slices r = {.group = group, .dtype = dtype, .width = width};
+    int64_t n = N * CHECKS_SLICES * rows * width;
     for (int m = 0; m < N; m++)
-        for (int w = 0; w < CHECKS_WINDOWS; w++) {
+        for (int w = 0; w < CHECKS_SLICES; w++) {
             int64_t used = checks_rows(pattern, w, m, N, rows);
-            r.counts[m * CHECKS_WINDOWS + w] = used;
+            r.counts[m * CHECKS_SLICES + w] = used;
             *(m == index ? &r.own : &r.others) += used;
         }
-    r.of = (ech_row_windows){.windows = CHECKS_WINDOWS, .rows = rows};
+    r.of = (ech_row_slices){.slices = CHECKS_SLICES, .rows = rows};
     r.whole = checks_buffer_new((size_t)n * ech_dtype_bytes(dtype));
     r.mine = checks_buffer_new((size_t)(n / N) * ech_dtype_bytes(dtype));
     r.scratch = checks_buffer_new(
@@ -335,7 +335,7 @@ static inline checks_windows checks_windows_new(ech_group *group, ech_dtype dtyp
     return r;
 }
 
-static inline bool checks_windows_end(checks_windows *r)
+static inline bool checks_slices_end(checks_slices *r)
 {
     bool intact = checks_buffer_end(&r->whole);
     intact &= checks_buffer_end(&r->mine);
@@ -343,10 +343,10 @@ static inline bool checks_windows_end(checks_windows *r)
     return intact;
 }
 
-/* Whether the rows in use of n windows from the first one on are those of `is`, and the others as
+/* Whether the rows in use of n slices from the first one on are those of `is`, and the others as
  * buffers begin. */
-static inline bool checks_windows_are(const checks_windows *r, const char *at, const char *is,
-                                      const int64_t *counts, int64_t n)
+static inline bool checks_slices_are(const checks_slices *r, const char *at, const char *is,
+                                     const int64_t *counts, int64_t n)
 {
     size_t row = (size_t)r->width * ech_dtype_bytes(r->dtype);
     bool right = true;
@@ -358,7 +358,7 @@ static inline bool checks_windows_are(const checks_windows *r, const char *at, c
     return right;
 }
 
-static inline ech_status checks_sent(const checks_windows *r, ech_comm_count *before, int64_t rows)
+static inline ech_status checks_sent(const checks_slices *r, ech_comm_count *before, int64_t rows)
 {
     ech_comm_count now = ech_group_count(r->group, ECH_COMM_COLLECTIVES);
     RANKS_CHECK(now.calls == before->calls + 1);
@@ -369,40 +369,40 @@ static inline ech_status checks_sent(const checks_windows *r, ech_comm_count *be
 }
 
 /* Both ways, against what the collectives of even shards give. */
-static inline ech_status checks_move_windows(ech_group *group, ech_dtype dtype, int64_t rows,
-                                             int64_t width, int pattern)
+static inline ech_status checks_move_slices(ech_group *group, ech_dtype dtype, int64_t rows,
+                                            int64_t width, int pattern)
 {
     int N = ech_group_size(group), index = ech_group_index(group);
     ech_comm_count before = ech_group_count(group, ECH_COMM_COLLECTIVES);
-    checks_windows r = checks_windows_new(group, dtype, rows, width, pattern);
-    const int64_t *own = r.counts + index * CHECKS_WINDOWS;
-    int64_t n = N * CHECKS_WINDOWS * rows * width;
+    checks_slices r = checks_slices_new(group, dtype, rows, width, pattern);
+    const int64_t *own = r.counts + index * CHECKS_SLICES;
+    int64_t n = N * CHECKS_SLICES * rows * width;
     char *sum = malloc(r.whole.bytes + 1), *mine = sum + (size_t)index * r.mine.bytes;
     r.of.counts = r.counts;
     checks_serial_sum(sum, dtype, dtype, n, N, false);
     ech_tensor x = ech_tensor_1d(r.whole.at, dtype, n);
     checks_fill(r.whole.at, dtype, n, index, false);
     ech_status st = ech_group_scatter_rows(group, &x, r.mine.at, r.scratch.at, &r.of);
-    bool right = checks_windows_are(&r, r.mine.at, mine, own, CHECKS_WINDOWS);
+    bool right = checks_slices_are(&r, r.mine.at, mine, own, CHECKS_SLICES);
     if (st == ECH_OK) st = checks_sent(&r, &before, N > 1 ? r.others : 0);
     memset(r.whole.at, 0x5a, r.whole.bytes);
     if (st == ECH_OK) st = ech_group_gather_rows(group, &x, mine, &r.of);
-    right &= checks_windows_are(&r, r.whole.at, sum, r.counts, N * CHECKS_WINDOWS);
+    right &= checks_slices_are(&r, r.whole.at, sum, r.counts, N * CHECKS_SLICES);
     if (st == ECH_OK) st = checks_sent(&r, &before, (N - 1) * r.own);
-    bool intact = checks_windows_end(&r);
+    bool intact = checks_slices_end(&r);
     free(sum);
     ECH_TRY(st);
     RANKS_CHECK(right && intact);
     return ECH_OK;
 }
 
-static inline ech_status checks_all_windows(ech_group *group)
+static inline ech_status checks_all_slices(ech_group *group)
 {
     static const int64_t rows[] = {0, 3, 90};
     ech_status st = ECH_OK;
     for (int i = 0; i < 3 * CHECKS_PATTERNS && st == ECH_OK; i++)
-        st = checks_move_windows(group, checks_types[i % 4].dtype, rows[i / CHECKS_PATTERNS],
-                                 i % 2 ? 5 : 16, i % CHECKS_PATTERNS);
+        st = checks_move_slices(group, checks_types[i % 4].dtype, rows[i / CHECKS_PATTERNS],
+                                i % 2 ? 5 : 16, i % CHECKS_PATTERNS);
     return st;
 }
 
@@ -483,7 +483,7 @@ static inline ech_status checks_collectives(ech_comm *comm)
     if (st == ECH_OK) st = checks_all_gather(group, ECH_U8, 1001, false);
     if (st == ECH_OK) st = checks_all_to_all(group, ECH_U8, 17);
     if (st == ECH_OK) st = checks_exchanges(group);
-    if (st == ECH_OK) st = checks_all_windows(group);
+    if (st == ECH_OK) st = checks_all_slices(group);
     ech_group_destroy(group);
     return st;
 }
@@ -499,7 +499,7 @@ static inline ech_status checks_long_collectives(ech_comm *comm)
     for (int in_place = 0; in_place < 2 && st == ECH_OK; in_place++)
         st = checks_reduce_scatter(group, in_place ? ECH_F32 : ECH_F16, N * segment + 1, in_place);
     if (st == ECH_OK) st = checks_all_gather(group, ECH_F64, N * segment + 1, false);
-    if (st == ECH_OK) st = checks_move_windows(group, ECH_F64, 700, 60, 1);
+    if (st == ECH_OK) st = checks_move_slices(group, ECH_F64, 700, 60, 1);
     ech_group_destroy(group);
     return st;
 }

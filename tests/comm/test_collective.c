@@ -286,7 +286,7 @@ TEST(test_other_collectives)
 
 typedef struct wrong_counts {
     int64_t sends, receives; /* of rank 1, to and from rank 2 */
-    int64_t window;
+    int64_t slice;
     char error[3][256]; /* each rank's */
 } wrong_counts;
 
@@ -304,10 +304,10 @@ static ech_status exchange_wrongly(ech_comm *comm, void *context)
                              .receives = receives,
                              .room = ROOM,
                              .most = ROOM,
-                             .rows = w->window,
+                             .rows = w->slice,
                              .bytes = 1};
     ech_status st = ECH_OK;
-    for (; what.first < ROOM && st == ECH_OK; what.first += w->window)
+    for (; what.first < ROOM && st == ECH_OK; what.first += w->slice)
         st = ech_group_exchange_rows(group, to, from, &what);
     snprintf(w->error[rank], sizeof w->error[rank], "%s", ech_last_error());
     ech_group_destroy(group);
@@ -320,7 +320,7 @@ TEST(test_wrong_counts)
     const struct {
         int64_t sends, receives;
         const char *said;
-        int64_t window;
+        int64_t slice;
     } cases[] = {{9, 2, "rank 1 would send 9 rows to rank 2", 8},
                  {-1, 2, "rank 1 would send -1 rows to rank 2", 8},
                  {2, 9, "rank 2 says that it sends 9 rows to rank 1", 8},
@@ -334,7 +334,7 @@ TEST(test_wrong_counts)
                  {2, 3, "rank 2 sends 2 bytes to rank 1", 8}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         wrong_counts w = {
-            .sends = cases[i].sends, .receives = cases[i].receives, .window = cases[i].window};
+            .sends = cases[i].sends, .receives = cases[i].receives, .slice = cases[i].slice};
         ech_status results[3];
         bool said = false;
         assert_int_equal(ranks_run(3, deadline, exchange_wrongly, &w, results), ECH_EINTERNAL);

@@ -209,7 +209,7 @@ static ech_status talk_rank(ech_comm *comm, void *context)
     }
     ech_status status = talk_on(comm, t, &on, memory);
     if (status == ECH_OK && t->misfit >= 0) status = wait_for_the_end(comm);
-    ech_comm_part(comm, &on);
+    ech_comm_disconnect(comm, &on);
     on_queue_close(&on);
     queued->release(memory, 16);
     return status;

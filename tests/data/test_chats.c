@@ -117,13 +117,13 @@ TEST(test_system_that_is_not_written)
     const ech_speaker roles[] = {ECH_SPEAKER_SYSTEM, ECH_SPEAKER_USER, ECH_SPEAKER_ASSISTANT};
     while (strcmp(v03->name, "mistral-v0.3") != 0) v03++;
     ech_chat chat = {0};
-    for (int i = 0; i < 3; i++) ECH_PUSH(chat.turn, (ech_turn){.role = roles[i]});
+    for (int i = 0; i < 3; i++) ECH_PUSH(chat.message, (ech_chat_message){.role = roles[i]});
     assert_true(ech_chat_loses_system(&chat, v03));
     assert_false(ech_chat_loses_system(&chat, other));
-    chat.turn.n = 2;
+    chat.message.n = 2;
     assert_false(ech_chat_loses_system(&chat, v03));
-    chat.turn.at[0].role = ECH_SPEAKER_USER;
-    chat.turn.at[1].role = ECH_SPEAKER_ASSISTANT;
+    chat.message.at[0].role = ECH_SPEAKER_USER;
+    chat.message.at[1].role = ECH_SPEAKER_ASSISTANT;
     assert_false(ech_chat_loses_system(&chat, v03));
     ech_chat_free(&chat);
 }
@@ -192,17 +192,18 @@ static void assert_rendered(const char *name, const char *roles, const char *exp
     ech_chat_text text = {0};
     ECH_FREED_TEXT is = {0};
     const ech_chat_template *row = ech_chat_templates;
-    size_t turn, at = 0;
+    size_t message, at = 0;
     assert_int_equal(ech_tokenizer_open("bytes", &tokenizer), ECH_OK);
     while (strcmp(row->from, name) != 0) row++;
     for (; *roles; roles++) {
         ech_speaker role = *roles == 's'   ? ECH_SPEAKER_SYSTEM
                            : *roles == 'u' ? ECH_SPEAKER_USER
                                            : ECH_SPEAKER_ASSISTANT;
-        ECH_PUSH(chat.turn, (ech_turn){role, role == ECH_SPEAKER_ASSISTANT, chat.text.n, 7});
+        ECH_PUSH(chat.message,
+                 (ech_chat_message){role, role == ECH_SPEAKER_ASSISTANT, chat.text.n, 7});
         ech_text_append(&chat.text, " \xc2\xa0%c \n\t", *roles);
     }
-    const char *why = ech_chat_check(&chat, row, &turn);
+    const char *why = ech_chat_check(&chat, row, &message);
     if (why) {
         assert_non_null(strstr(why, expected));
     } else {
@@ -310,17 +311,18 @@ TEST(test_last_question)
     static const struct {
         ech_speaker role;
         const char *text;
-    } turns[] = {{ECH_SPEAKER_USER, "<tool_response>a</tool_response>"},
-                 {ECH_SPEAKER_ASSISTANT, "b"},
-                 {ECH_SPEAKER_USER, "<tool_response>"},
-                 {ECH_SPEAKER_ASSISTANT, "c"},
-                 {ECH_SPEAKER_USER, "<tool_response>d</tool_response>"},
-                 {ECH_SPEAKER_ASSISTANT, "e"}};
+    } messages[] = {{ECH_SPEAKER_USER, "<tool_response>a</tool_response>"},
+                    {ECH_SPEAKER_ASSISTANT, "b"},
+                    {ECH_SPEAKER_USER, "<tool_response>"},
+                    {ECH_SPEAKER_ASSISTANT, "c"},
+                    {ECH_SPEAKER_USER, "<tool_response>d</tool_response>"},
+                    {ECH_SPEAKER_ASSISTANT, "e"}};
     static const size_t last[] = {0, 1, 2, 2, 2, 2};
     ech_chat chat = {0};
-    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
-        ECH_PUSH(chat.turn, (ech_turn){turns[i].role, false, chat.text.n, strlen(turns[i].text)});
-        ech_text_append(&chat.text, "%s", turns[i].text);
+    for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
+        ECH_PUSH(chat.message, (ech_chat_message){messages[i].role, false, chat.text.n,
+                                                  strlen(messages[i].text)});
+        ech_text_append(&chat.text, "%s", messages[i].text);
         assert_int_equal(ech_chat_last_question(&chat), last[i]);
     }
     ech_chat_free(&chat);

@@ -42,7 +42,7 @@ static bool comes_before(double a, double b, int64_t i, int64_t j)
 typedef struct choice {
     int64_t R, C, K;
     bool columns;
-    double x[MOST], values[MOST], places[MOST], y[MOST];
+    double x[MOST], values[MOST], indices[MOST], y[MOST];
 } choice;
 
 static int64_t lines_of(const choice *c)
@@ -67,12 +67,12 @@ static void define(choice *c)
                 before += comes_before(c->x[place_of(c, l, j)], own, j, i);
             if (before >= c->K) continue;
             c->values[l * c->K + taken] = own;
-            c->places[l * c->K + taken++] = (double)i;
+            c->indices[l * c->K + taken++] = (double)i;
         }
         assert_int_equal(taken, c->K);
     }
     for (int64_t i = 0; i < lines_of(c) * c->K; i++)
-        c->y[place_of(c, i / c->K, (int64_t)c->places[i])] -= c->values[i];
+        c->y[place_of(c, i / c->K, (int64_t)c->indices[i])] -= c->values[i];
 }
 
 static void compute(const ech_kernels *k, int threads, choice *c)
@@ -84,18 +84,18 @@ static void compute(const ech_kernels *k, int threads, choice *c)
     ech_tensor x = ech_tensor_2d(memory, k->dtype, c->R, c->C);
     ech_tensor y = ech_tensor_2d(memory + ech_tensor_bytes(&x), k->dtype, c->R, c->C);
     ech_tensor values = ech_tensor_2d(memory + 2 * ech_tensor_bytes(&x), k->dtype, L, c->K);
-    ech_tensor places = values;
-    places.data = (char *)values.data + ech_tensor_bytes(&values);
+    ech_tensor indices = values;
+    indices.data = (char *)values.data + ech_tensor_bytes(&values);
     for (int64_t i = 0; i < n; i++) {
         trial_set(&x, i, c->x[i]);
         trial_set(&y, i, c->y[i]);
     }
-    k->choose(context, &x, c->columns, &values, &places);
-    k->add_chosen(context, &values, &places, c->columns, -1, &y);
+    k->choose(context, &x, c->columns, &values, &indices);
+    k->add_chosen(context, &values, &indices, c->columns, -1, &y);
     for (int64_t i = 0; i < n; i++) c->y[i] = trial_get(&y, i);
     for (int64_t i = 0; i < L * c->K; i++) {
         c->values[i] = trial_get(&values, i);
-        c->places[i] = trial_get(&places, i);
+        c->indices[i] = trial_get(&indices, i);
     }
     ech_kernel_context_destroy(context);
     free(memory);
@@ -135,7 +135,7 @@ TEST(tables_choose_by_definition)
                         for (int64_t i = 0; i < c->R * c->C; i++) f->y[i] = (double)(i % 3);
                         compute(table_of(t), threads, f);
                         assert_same(c->values, f->values, lines_of(c) * c->K);
-                        assert_same(c->places, f->places, lines_of(c) * c->K);
+                        assert_same(c->indices, f->indices, lines_of(c) * c->K);
                         for (int64_t i = 0; i < c->R * c->C; i++)
                             sums[i] =
                                 table_of(t)->dtype == ECH_F32 ? (double)(float)c->y[i] : c->y[i];

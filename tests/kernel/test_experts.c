@@ -7,7 +7,7 @@
 #include "kernel/places.h"
 #include "kernel/trial.h"
 
-/* S rows of C numbers choose k of E experts, e pieces of `bound` rows. */
+/* S rows of C numbers choose k of E experts, e splits of `bound` rows. */
 typedef struct shape {
     int64_t S, k, e, X, C, bound;
     enum { EVEN, ALL_ONE, NONE, SOME } choices;
@@ -261,8 +261,8 @@ TEST(routes_are_by_expert)
     ech_kernel_context_destroy(context);
 }
 
-/* Each row of a piece looked at. */
-TEST(windows_count_their_rows)
+/* Each row of a split looked at. */
+TEST(slices_count_their_rows)
 {
     enum { P = 3, X = 5 };
     static const int32_t counts[P * X] = {2, 0, 7, 1, 4, 0, 0, 0, 0, 0, 0, 9, 0, 0, 3};
@@ -271,17 +271,17 @@ TEST(windows_count_their_rows)
     assert_int_equal(ech_kernel_context_create(2, &context), ECH_OK);
     for (int64_t rows = 0; rows < 16; rows++)
         for (int64_t first = 0; first < 16; first++) {
-            int32_t window[P * X], wanted[P * X] = {0};
+            int32_t slice[P * X], wanted[P * X] = {0};
             const ech_tensor from =
                 ech_tensor_view((void *)(uintptr_t)counts, ECH_I32, 2, of_counts);
-            const ech_tensor to = ech_tensor_view(window, ECH_I32, 2, of_counts);
-            for (int i = 0; i < P * X; i++) window[i] = 77;
+            const ech_tensor to = ech_tensor_view(slice, ECH_I32, 2, of_counts);
+            for (int i = 0; i < P * X; i++) slice[i] = 77;
             for (int p = 0; p < P; p++)
                 for (int64_t x = 0, at = 0; x < X; x++)
                     for (int32_t n = 0; n < counts[p * X + x]; n++, at++)
                         wanted[p * X + x] += at >= first && at < first + rows;
-            ech_kernels_fast(ECH_F32)->window_counts(context, &from, first, rows, &to);
-            assert_memory_equal(window, wanted, sizeof window);
+            ech_kernels_fast(ECH_F32)->slice_counts(context, &from, first, rows, &to);
+            assert_memory_equal(slice, wanted, sizeof slice);
         }
     ech_kernel_context_destroy(context);
 }
@@ -290,21 +290,21 @@ TEST(windows_count_their_rows)
  * large that a number has two words. */
 TEST(numbers_lie_where_rows_do)
 {
-    enum { ROWS = 41, CHOSEN = 3, BOUND = ROWS * CHOSEN, PIECES = 2, UNTOUCHED = 77 };
+    enum { ROWS = 41, CHOSEN = 3, BOUND = ROWS * CHOSEN, SPLITS = 2, UNTOUCHED = 77 };
     static const int64_t firsts[] = {0, 3, (int64_t)1 << 40};
-    const int64_t of_slots[] = {ROWS, CHOSEN}, of_index[] = {PIECES * BOUND, 2};
+    const int64_t of_slots[] = {ROWS, CHOSEN}, of_index[] = {SPLITS * BOUND, 2};
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(2, &context), ECH_OK);
     for (size_t i = 0; i < 4 * TRIAL_COUNT(firsts); i++) {
         const shape s = {.S = ROWS,
                          .k = CHOSEN,
-                         .e = PIECES,
+                         .e = SPLITS,
                          .X = 4,
                          .bound = BOUND,
                          .choices = i % 4,
                          .rows = rows_pair(firsts[i / 4], 99, 7, 11, 70, 9)};
-        int32_t slot[BOUND], index[PIECES * BOUND][2], used = 0;
-        for (int64_t j = 0; j < PIECES * BOUND; j++) index[j][0] = index[j][1] = UNTOUCHED;
+        int32_t slot[BOUND], index[SPLITS * BOUND][2], used = 0;
+        for (int64_t j = 0; j < SPLITS * BOUND; j++) index[j][0] = index[j][1] = UNTOUCHED;
         const ech_tensor from = ech_tensor_view(slot, ECH_I32, 2, of_slots);
         const ech_tensor to = ech_tensor_view(index, ECH_I32, 2, of_index);
         put_slots(&s, &from);
@@ -317,7 +317,7 @@ TEST(numbers_lie_where_rows_do)
             assert_int_equal(high << 32 | low, number);
             used++;
         }
-        for (int64_t j = 0; j < PIECES * BOUND; j++)
+        for (int64_t j = 0; j < SPLITS * BOUND; j++)
             used -= index[j][0] != UNTOUCHED || index[j][1] != UNTOUCHED;
         assert_int_equal(used, 0);
     }
@@ -332,9 +332,9 @@ enum {
     E = 6,
     C = 5,
     F = 4,
-    PIECES = 2,
+    SPLITS = 2,
     BOUND = S * CHOICES,
-    R = PIECES * BOUND
+    R = SPLITS * BOUND
 };
 
 static void expect(double x, double y)
@@ -356,20 +356,20 @@ typedef struct buffers {
     int32_t index[R * 2];
 } buffers;
 
-/* A piece's experts are this rank's: one call a rank, as they would make it. Half of the columns
+/* A split's experts are this rank's: one call a rank, as they would make it. Half of the columns
  * of the experts' width are dropped by one call, and half by another, as two tensor ranks would. */
-typedef struct piece {
+typedef struct split {
     ech_tensor counts, into, out_of; /* (1,X), (X,C,F), (X,F,C) */
     ech_tensor index;
     int64_t first;
-} piece;
+} split;
 
-static ech_tensor piece_rows(const piece *p, double *all, int64_t columns)
+static ech_tensor split_rows(const split *p, double *all, int64_t columns)
 {
     return ech_tensor_2d(all + p->first * columns, ECH_F64, BOUND, columns);
 }
 
-static void drop_halves(ech_kernel_context *context, const piece *p, const double *from, double *to)
+static void drop_halves(ech_kernel_context *context, const split *p, const double *from, double *to)
 {
     double half[2][BOUND * F / 2];
     for (int h = 0; h < 2; h++) {
@@ -383,21 +383,21 @@ static void drop_halves(ech_kernel_context *context, const piece *p, const doubl
     }
 }
 
-static void work_forward(ech_kernel_context *context, const piece *p, buffers *b)
+static void work_forward(ech_kernel_context *context, const split *p, buffers *b)
 {
     const ech_kernels *ref = ech_kernels_ref(ECH_F64);
-    const ech_tensor sent = piece_rows(p, b->sent, C), hidden = piece_rows(p, b->hidden, F),
-                     dropped = piece_rows(p, b->dropped, F), y = piece_rows(p, b->y, C);
+    const ech_tensor sent = split_rows(p, b->sent, C), hidden = split_rows(p, b->hidden, F),
+                     dropped = split_rows(p, b->dropped, F), y = split_rows(p, b->y, C);
     ref->grouped_matmul(context, &sent, &p->into, false, &p->counts, false, &hidden);
     drop_halves(context, p, b->hidden, b->dropped);
     ref->grouped_matmul(context, &dropped, &p->out_of, false, &p->counts, false, &y);
 }
 
-static void work_backward(ech_kernel_context *context, const piece *p, buffers *b)
+static void work_backward(ech_kernel_context *context, const split *p, buffers *b)
 {
     const ech_kernels *ref = ech_kernels_ref(ECH_F64);
-    const ech_tensor dsent = piece_rows(p, b->dsent, C), dhidden = piece_rows(p, b->dhidden, F),
-                     ddropped = piece_rows(p, b->ddropped, F), dy = piece_rows(p, b->dy, C);
+    const ech_tensor dsent = split_rows(p, b->dsent, C), dhidden = split_rows(p, b->dhidden, F),
+                     ddropped = split_rows(p, b->ddropped, F), dy = split_rows(p, b->dy, C);
     ref->grouped_matmul(context, &dy, &p->out_of, true, &p->counts, false, &ddropped);
     drop_halves(context, p, b->ddropped, b->dhidden);
     ref->grouped_matmul(context, &dhidden, &p->into, true, &p->counts, false, &dsent);
@@ -409,21 +409,21 @@ TEST(ways_are_a_sum_over_experts)
 {
     static const shape of = {.S = S,
                              .k = CHOICES,
-                             .e = PIECES,
-                             .X = E / PIECES,
+                             .e = SPLITS,
+                             .X = E / SPLITS,
                              .C = C,
                              .bound = BOUND,
                              .choices = SOME};
-    static const int64_t of_slots[] = {S, CHOICES}, of_counts[] = {PIECES, E / PIECES},
-                         of_index[] = {R, 2}, one[] = {1, E / PIECES}, first[] = {E / PIECES, C, F},
-                         second[] = {E / PIECES, F, C};
+    static const int64_t of_slots[] = {S, CHOICES}, of_counts[] = {SPLITS, E / SPLITS},
+                         of_index[] = {R, 2}, one[] = {1, E / SPLITS}, first[] = {E / SPLITS, C, F},
+                         second[] = {E / SPLITS, F, C};
     const ech_kernels *ref = ech_kernels_ref(ECH_F64);
     const ech_rows rows = rows_piece(4, 30, 11, S);
     int32_t choice[S * CHOICES], slot[S * CHOICES], counts[E];
     double x[S * C], gates[S * CHOICES], into[E * C * F], out_of[E * F * C], out[S * C],
         dout[S * C], dgates[S * CHOICES], dx[S * C];
     buffers b = {0};
-    piece p[PIECES];
+    split p[SPLITS];
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
     for (int i = 0; i < S * C; i++) x[i] = value_at(1, i, -1, 1), dout[i] = value_at(2, i, -1, 1);
@@ -445,9 +445,9 @@ TEST(ways_are_a_sum_over_experts)
                      t_dx = ech_tensor_2d(dx, ECH_F64, S, C),
                      t_gates = ech_tensor_2d(gates, ECH_F64, S, CHOICES),
                      t_dgates = ech_tensor_2d(dgates, ECH_F64, S, CHOICES);
-    for (int i = 0; i < PIECES; i++) {
-        int64_t expert = i * (E / PIECES);
-        p[i] = (piece){
+    for (int i = 0; i < SPLITS; i++) {
+        int64_t expert = i * (E / SPLITS);
+        p[i] = (split){
             .counts = ech_tensor_view(counts + expert, ECH_I32, 2, one),
             .into = ech_tensor_view(into + expert * C * F, ECH_F64, 3, first),
             .out_of = ech_tensor_view(out_of + expert * F * C, ECH_F64, 3, second),
@@ -457,10 +457,10 @@ TEST(ways_are_a_sum_over_experts)
     ref->route(context, &t_choice, BOUND, &t_slot, &t_counts);
     ref->dispatch_forward(context, &t_x, &t_slot, &t_sent);
     ref->dispatch_index(context, &t_slot, &rows, &t_index);
-    for (int i = 0; i < PIECES; i++) work_forward(context, &p[i], &b);
+    for (int i = 0; i < SPLITS; i++) work_forward(context, &p[i], &b);
     ref->combine_forward(context, &t_y, &t_gates, &t_slot, &t_out);
     ref->combine_backward(context, &t_dout, &t_y, &t_gates, &t_slot, &t_dy, &t_dgates);
-    for (int i = 0; i < PIECES; i++) work_backward(context, &p[i], &b);
+    for (int i = 0; i < SPLITS; i++) work_backward(context, &p[i], &b);
     ref->dispatch_backward(context, &t_dsent, &t_slot, NULL, &t_dx);
     for (int s = 0; s < S; s++) {
         double sum[C] = {0}, gradient[C] = {0};

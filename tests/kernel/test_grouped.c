@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products, activations and dropout of rows by expert, in buffers of pieces: experts without rows,
+ * Products, activations and dropout of rows by expert, in buffers of splits: experts without rows,
  * all rows to one, odd shapes. Rows after the counts are NaN before each call and untouched after
  * it.
  */
@@ -108,7 +108,7 @@ static const group groups[] = {
     {.P = 1, .X = 1, .Q = 1, .counts = {1}},
     {.P = 1, .X = 1, .Q = 3, .counts = {0}},
     {.P = 1, .X = 3, .Q = 12, .counts = {4, 0, 5}},
-    {.P = 2, .X = 2, .Q = 9, .counts = {9, 0, 0, 9}}, /* all to one, in each piece to another */
+    {.P = 2, .X = 2, .Q = 9, .counts = {9, 0, 0, 9}}, /* all to one, in each split to another */
     {.P = 3, .X = 4, .Q = 20, .counts = {0, 0, 0, 0, 1, 7, 0, 3, 5, 5, 5, 5}},
     {.P = 1, .X = 4, .Q = 160, .counts = {17, 70, 1, 65}},
     {.P = 2, .X = 3, .Q = 50, .counts = {40, 3, 7, 0, 34, 0}},

@@ -249,7 +249,7 @@ TEST(rows_are_rounded_once)
                           [ECH_OP_router_backward_input] = true,
                           [ECH_OP_router_backward_weight] = true,
                           [ECH_OP_route] = true,
-                          [ECH_OP_window_counts] = true,
+                          [ECH_OP_slice_counts] = true,
                           [ECH_OP_dispatch_forward] = true,
                           [ECH_OP_dispatch_backward] = true,
                           [ECH_OP_dispatch_index] = true,

@@ -196,51 +196,51 @@ static inline void cut_exchange_blocks(const cut_group *g)
                    (char *)g->from[m].data + block * (size_t)k, block);
 }
 
-/* The sum of a table's piece for member k. */
+/* The sum of a table's split for member k. */
 static inline int64_t cut_count(const cut_group *g, const ech_tensor *table, int k)
 {
-    int64_t sum = 0, piece = ech_tensor_count(table) / g->n;
-    for (int64_t i = 0; i < piece; i++) sum += ((const int32_t *)table->data)[k * piece + i];
+    int64_t sum = 0, split = ech_tensor_count(table) / g->n;
+    for (int64_t i = 0; i < split; i++) sum += ((const int32_t *)table->data)[k * split + i];
     return sum;
 }
 
-/* From a packed buffer, whose table is the first, to windows (forth), or back. */
+/* From a packed buffer, whose table is the first, to slices (forth), or back. */
 static inline void cut_exchange_rows(const cut_group *g, bool forth)
 {
-    const ech_tensor *packed = forth ? g->from : g->to, *windows = forth ? g->to : g->from;
+    const ech_tensor *packed = forth ? g->from : g->to, *slices = forth ? g->to : g->from;
     size_t row = ech_tensor_bytes(&packed[0]) / (size_t)packed[0].shape[0];
-    int64_t room = windows[0].shape[1];
+    int64_t room = slices[0].shape[1];
     for (int m = 0; m < g->n; m++) memset(g->to[m].data, 0xff, ech_tensor_bytes(&g->to[m]));
     for (int m = 0; m < g->n; m++) {
         char *at = packed[m].data;
         for (int k = 0; k < g->n; k++) {
             int64_t n = cut_count(g, &g->table[0][m], k);
-            char *window = (char *)windows[k].data + row * (size_t)(m * room);
+            char *slice = (char *)slices[k].data + row * (size_t)(m * room);
             ECH_ASSERT(n >= 0 && n <= room && n == cut_count(g, &g->table[1][k], m));
-            memcpy(forth ? window : at, forth ? at : window, row * (size_t)n);
+            memcpy(forth ? slice : at, forth ? at : slice, row * (size_t)n);
             at += row * (size_t)n;
         }
     }
 }
 
-/* Windows of all members, of which one table says how many rows are in use: to all of them, or the
+/* Slices of all members, of which one table says how many rows are in use: to all of them, or the
  * sum of theirs to the owner. */
-static inline void cut_move_windows(const cut_group *g, bool gathers)
+static inline void cut_move_slices(const cut_group *g, bool gathers)
 {
     const ech_tensor *whole = gathers ? g->to : g->from, *own = gathers ? g->from : g->to;
-    int64_t windows = own[0].shape[0], room = own[0].shape[1];
-    int64_t row = ech_tensor_count(&own[0]) / (windows * room), all = windows * g->n;
+    int64_t slices = own[0].shape[0], room = own[0].shape[1];
+    int64_t row = ech_tensor_count(&own[0]) / (slices * room), all = slices * g->n;
     size_t bytes = (size_t)row * ech_dtype_bytes(own[0].dtype), n = bytes * (size_t)room;
     ECH_ASSERT(whole[0].shape[0] == all && g->table[0][0].shape[0] == all);
     for (int m = 0; m < g->n; m++) memset(g->to[m].data, 0xff, ech_tensor_bytes(&g->to[m]));
     for (int64_t w = 0; w < all; w++) {
         int64_t used = 0, X = ech_tensor_count(&g->table[0][0]) / all;
-        char *piece = (char *)own[w / windows].data + n * (size_t)(w % windows);
-        double *mine = (double *)(void *)piece;
+        char *split = (char *)own[w / slices].data + n * (size_t)(w % slices);
+        double *mine = (double *)(void *)split;
         for (int64_t i = 0; i < X; i++) used += ((int32_t *)g->table[0][0].data)[w * X + i];
         ECH_ASSERT(used >= 0 && used <= room);
         for (int m = 0; gathers && m < g->n; m++)
-            memcpy((char *)whole[m].data + n * (size_t)w, piece, bytes * (size_t)used);
+            memcpy((char *)whole[m].data + n * (size_t)w, split, bytes * (size_t)used);
         for (int64_t i = 0; !gathers && i < used * row; i++) {
             mine[i] = 0;
             for (int m = 0; m < g->n; m++) mine[i] += ((double *)whole[m].data)[w * room * row + i];
@@ -258,13 +258,13 @@ static inline void cut_group_does(const cut_group *g, const ech_exchange *does)
         break;
     case ECH_COLLECTIVE_ALL_GATHER:
         if (has_table)
-            cut_move_windows(g, true);
+            cut_move_slices(g, true);
         else
             cut_all_gather(g);
         break;
     case ECH_COLLECTIVE_REDUCE_SCATTER:
         if (has_table)
-            cut_move_windows(g, false);
+            cut_move_slices(g, false);
         else
             cut_reduce_scatter(g);
         break;

@@ -84,15 +84,15 @@ static const ech_layer collects = {
 
 /* ---- experts: y = x times the expert's numbers ---- */
 
-/* Calls `use` for each row in use, of a buffer with a piece for each rank of the group. */
+/* Calls `use` for each row in use, of a buffer with a split for each rank of the group. */
 typedef void each_row(const ech_call *call, int64_t at, int64_t expert);
 
 static void visit(const ech_call *call, const ech_tensor *buffer, each_row *use)
 {
     const int32_t *counts = call->in[1].data;
-    int64_t pieces = call->in[1].shape[0], experts = call->in[1].shape[1];
-    for (int64_t p = 0; p < pieces; p++) {
-        int64_t at = p * (ech_tensor_count(buffer) / C / pieces);
+    int64_t splits = call->in[1].shape[0], experts = call->in[1].shape[1];
+    for (int64_t p = 0; p < splits; p++) {
+        int64_t at = p * (ech_tensor_count(buffer) / C / splits);
         for (int64_t i = 0; i < experts; i++)
             for (int32_t n = 0; n < counts[p * experts + i]; n++) use(call, at++, i);
     }
@@ -151,9 +151,9 @@ static void build(ech_block *block, ech_param *weight)
 {
     int e = cut_at_least_one(block->options.sharding.expert);
     ech_shape packed = ech_shape_2d(ECH_AXIS_RECEIVED, 1, ECH_AXIS_MODEL, C);
-    ech_shape windows = {.dims = 3,
-                         .axis = {ECH_AXIS_NONE, ECH_AXIS_WINDOW, ECH_AXIS_MODEL},
-                         .size = {e, ECH_WINDOW_PART, C}};
+    ech_shape slices = {.dims = 3,
+                        .axis = {ECH_AXIS_NONE, ECH_AXIS_SLICE, ECH_AXIS_MODEL},
+                        .size = {e, ECH_SLICE_UNIT, C}};
     ech_round round = {0, 1};
     int x = ech_block_input(block, "x", ech_shape_rows(ECH_AXIS_MODEL, C));
     ech_node *node = ech_block_node(block, &deals, NULL, 0);
@@ -163,7 +163,7 @@ static void build(ech_block *block, ech_param *weight)
                                     ech_shape_2d(ECH_AXIS_NONE, e, ECH_AXIS_EXPERTS, E),
                                     ECH_TYPE_FIXED, ECH_I32);
     int tables[] = {counts, ech_block_exchange_counts(block, counts)};
-    int rows = ech_block_exchange_rows(block, sent, tables, windows, round);
+    int rows = ech_block_exchange_rows(block, sent, tables, slices, round);
     node = ech_block_node(block, &multiplies, NULL, 0);
     ech_node_in(node, rows);
     ech_node_in(node, tables[1]);

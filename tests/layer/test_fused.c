@@ -143,7 +143,7 @@ static int count_untouched(const ech_block *block, const char *layer, ech_purpos
     int n = 0;
     for (int i = 0; i < (int)block->node.n; i++) {
         const ech_node *node = &block->node.at[i];
-        if (node->place == i && !node->recompute_only && strcmp(node->layer->name, layer) == 0)
+        if (node->position == i && !node->recompute_only && strcmp(node->layer->name, layer) == 0)
             n += !is_touched(block, node->out[0], purpose);
     }
     return n;

@@ -644,7 +644,7 @@ TEST(test_every_layer_is_here)
     const char *cut = "sum sum_both squares rmsnorm_part spread gather scatter keep_shard "
                       "gather_kept gather_table shift unshift "
                       "slide to_heads to_tokens pack attend head_gather exchange_counts "
-                      "exchange_rows return_rows gather_rows scatter_rows window_counts "
+                      "exchange_rows return_rows gather_rows scatter_rows slice_counts "
                       "expert_linear_both gather_context own_rows all_rows";
     const char *synchronized = /* test_norm_sync.c */
         "batch_moments gather_moments batch_merge batch_sync sum_gradients batch_sums";

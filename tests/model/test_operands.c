@@ -629,7 +629,7 @@ static void note_seen(const bench *b)
             seen[i][is_forward(b) ? ECH_FORWARD : b->phase] = true;
 }
 
-/* Over an expert group tables fill windows where a bound says that these have room for as many rows
+/* Over an expert group tables fill slices where a bound says that these have room for as many rows
  * as there are. */
 static bool has_room_left(const bench *b)
 {
@@ -637,16 +637,16 @@ static bool has_room_left(const bench *b)
         return false;
     for (const ech_operand *o = NULL; (o = ech_call_next(b->block, b->call, b->purpose, o));)
         if (ech_operand_is_value(o) &&
-            ech_shape_has(&b->block->value.at[o->value].shape, ECH_AXIS_WINDOW))
+            ech_shape_has(&b->block->value.at[o->value].shape, ECH_AXIS_SLICE))
             return true;
     return false;
 }
 
 /* Then a round's counts are those of all, or none: tests/kernel looks at them. */
-static bool counts_window(const bench *b)
+static bool counts_slice(const bench *b)
 {
     return b->call->node >= 0 &&
-           b->block->node.at[b->call->node].layer == &ech_layer_row_window_counts;
+           b->block->node.at[b->call->node].layer == &ech_layer_row_slice_counts;
 }
 
 static void check_program(bench *b)
@@ -661,7 +661,7 @@ static void check_program(bench *b)
             check_collective(b);
             continue;
         }
-        if (has_room_left(b) || counts_window(b)) continue;
+        if (has_room_left(b) || counts_slice(b)) continue;
         for (int accumulate = 0; accumulate <= writes_gradients(b); accumulate++) {
             b->accumulate = accumulate;
             check_call(b);
@@ -803,7 +803,7 @@ TEST(test_operands)
         check_model("deepseek_v3", latents[i]);
     for (int i = 0; i < ech_layers_count; i++) {
         const ech_layer *layer = ech_layers[i];
-        if (layer == &ech_layer_row_window_counts) continue;
+        if (layer == &ech_layer_row_slice_counts) continue;
         /* Which elements they access depends on the data (tests/kernel/test_codes.c). */
         if (layer == &ech_layer_row_encode_sparse || layer == &ech_layer_row_decode_sparse)
             continue;

@@ -196,7 +196,7 @@ TEST(test_slow_ring)
 
 /* When what a collective touches must live: from the end of the compute steps that it waits for
  * until one begins that waits for it, or for a later one of its lane. */
-static void find_window(const ech_list *list, int s, int *first, int *last)
+static void find_interval(const ech_list *list, int s, int *first, int *last)
 {
     const ech_step *step = &list->step.at[s];
     *first = 0;
@@ -227,7 +227,7 @@ static int check_lives(const fixture *f, int rank)
         const ech_step *step = &list->step.at[s];
         int first, last;
         if (step->kind != ECH_STEP_COLLECTIVE) continue;
-        find_window(list, s, &first, &last);
+        find_interval(list, s, &first, &last);
         assert_true(step->accesses > 0);
         for (int i = 0; i < step->accesses; i++) {
             int value = list->access.at[step->first_access + i].value - (int)plan->persistent.n;

@@ -28,7 +28,7 @@ static void add(ech_list *list, int64_t bytes, int born, int dies)
 
 static void place(ech_plan *plan, ech_list *list)
 {
-    ech_pass_place(plan, list, ECH_SPACE_DISK);
+    ech_pass_offsets(plan, list, ECH_SPACE_DISK);
     plan->arena_bytes[ECH_SPACE_DISK] =
         plan->persistent_bytes[ECH_SPACE_DISK] + list->bytes[ECH_SPACE_DISK];
     memset(list->full_kind, 0, sizeof list->full_kind); /* counted once before */

@@ -38,7 +38,7 @@ TEST(phases_fit_lanes)
         bool sent = ech_step_kind_sends(kind), received = ech_step_kind_receives(kind);
         int phase = ech_step_kind_phase(kind);
         if (sent || received) {
-            bool of_block = ech_step_kind_message(kind) != ECH_MESSAGE_TOKEN;
+            bool of_block = ech_step_kind_message(kind) != ECH_MESSAGE_RING_TOKEN;
             assert_int_equal(row->phase == ECH_FORWARD || row->phase == ECH_BACKWARD_INPUT,
                              of_block);
             (sent ? sends : receives)[ech_step_kind_message(kind)]++;

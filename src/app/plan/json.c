@@ -170,7 +170,7 @@ static json_t *memory_json(const ech_plan *plan)
     json_object_set_new(memory, "fullest_bytes", fullest_json(plan));
     json_object_set_new(memory, "host", space_json(plan, ECH_SPACE_HOST));
     json_object_set_new(memory, "disk", space_json(plan, ECH_SPACE_DISK));
-    json_object_set_new(memory, "window", space_json(plan, ECH_SPACE_WINDOW));
+    json_object_set_new(memory, "window", space_json(plan, ECH_SPACE_SHARED));
     json_object_set_new(memory, "working", working);
     json_object_set_new(memory, "model_states_bytes", states_json(plan));
     return memory;

@@ -30,7 +30,7 @@ static void divide_messages(const ech_plan_report *report, int first, sender *s)
         [ECH_MESSAGE_GRADIENTS] = ECH_TRAFFIC_PIPELINE,
         [ECH_MESSAGE_KEPT] = ECH_TRAFFIC_KEPT,
         [ECH_MESSAGE_BACK] = ECH_TRAFFIC_BACK,
-        [ECH_MESSAGE_TOKEN] = ECH_TRAFFIC_TOKEN};
+        [ECH_MESSAGE_RING_TOKEN] = ECH_TRAFFIC_RING_TOKEN};
     const ech_link_uses *link = &report->simulation.link;
     double all[ECH_TRAFFIC_AXES] = {0};
     for (size_t i = 0; i < link->n; i++) {

@@ -276,7 +276,7 @@ static void print_over(ech_traffic_axis axis, ech_collective kind, ech_layout_gr
     if (kind == ECH_COLLECTIVE_NONE) {
         ech_text_append(out, "%s",
                         ech_traffic_copies(axis, &from, &to) ? "copies"
-                        : axis == ECH_TRAFFIC_TOKEN          ? "to the next cluster"
+                        : axis == ECH_TRAFFIC_RING_TOKEN     ? "to the next cluster"
                                                              : "messages to other stages");
         return;
     }

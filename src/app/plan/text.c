@@ -163,9 +163,9 @@ static void print_bound(const ech_plan *plan, ech_text *out)
             const ech_node *node = &block->node.at[n];
             ech_round round = ech_node_round(node);
             if (round.of == 1 || node->layer != &ech_layer_row_exchange_rows) continue;
-            ech_shape windows = ech_shape_of_rows(&block->value.at[node->out[0]].shape);
+            ech_shape slices = ech_shape_of_rows(&block->value.at[node->out[0]].shape);
             ech_shape packed = ech_shape_of_rows(&block->value.at[node->in[0]].shape);
-            int64_t kept = tensor * ech_shape_count(&windows, extent);
+            int64_t kept = tensor * ech_shape_count(&slices, extent);
             int64_t all = tensor * members * ech_shape_count(&packed, extent);
             if (all > kept * round.of) all = kept * round.of;
             ech_text_append(out,

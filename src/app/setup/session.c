@@ -125,12 +125,12 @@ static int64_t library_need(const ech_design *design, const ech_plan *plan)
     return given || !device || !device->count ? 0 : ech_communicators_of(design, plan).bytes;
 }
 
-/* Bytes of memory.device_limit that a rank needs with a host arena of this size. The window exists
- * once for all ranks; each rank counts its share. */
+/* Bytes of memory.device_limit that a rank needs with a host arena of this size. Shared memory
+ * exists once for all ranks; each rank counts its share. */
 static int64_t device_need(const ech_design *design, const ech_plan *plan, int64_t host)
 {
-    int64_t ranks = design->world, window = plan->arena_bytes[ECH_SPACE_WINDOW];
-    return plan->arena_bytes[ECH_SPACE_DEVICE] + (window + ranks - 1) / ranks +
+    int64_t ranks = design->world, shared = plan->arena_bytes[ECH_SPACE_SHARED];
+    return plan->arena_bytes[ECH_SPACE_DEVICE] + (shared + ranks - 1) / ranks +
            library_need(design, plan) + (shares_limit(design) ? host : 0);
 }
 

@@ -359,7 +359,7 @@ static void say_what_runs(const ech_trainer *t, const double arena_bytes[ECH_SPA
     char active[48] = "";
     int64_t all = ech_model_params(t->design->model), used = ech_model_active(t->design->model);
     if (used < all) snprintf(active, sizeof active, " (%lld active in a token)", (long long)used);
-    bool on_disk = arena_bytes[ECH_SPACE_DISK] > 0, in_window = arena_bytes[ECH_SPACE_WINDOW] > 0;
+    bool on_disk = arena_bytes[ECH_SPACE_DISK] > 0, in_shared = arena_bytes[ECH_SPACE_SHARED] > 0;
     ech_progress_say(
         t->progress,
         "%s, %lld parameters%s, on %s of %s (%s, %s, %s)%s%s; %s%s and %s of the host%s%s%s%s%s",
@@ -371,8 +371,8 @@ static void say_what_runs(const ech_trainer *t, const double arena_bytes[ECH_SPA
         t->design->world > 1 ? "at most " : "", ECH_BYTES((int64_t)arena_bytes[ECH_SPACE_DEVICE]),
         ECH_BYTES((int64_t)arena_bytes[ECH_SPACE_HOST]), on_disk ? ", " : "",
         on_disk ? ECH_BYTES((int64_t)arena_bytes[ECH_SPACE_DISK]) : "", on_disk ? " on disk" : "",
-        in_window ? ", and of all together a window of " : "",
-        in_window ? ECH_BYTES((int64_t)arena_bytes[ECH_SPACE_WINDOW]) : "");
+        in_shared ? ", and of all together shared memory of " : "",
+        in_shared ? ECH_BYTES((int64_t)arena_bytes[ECH_SPACE_SHARED]) : "");
     if (far)
         ech_progress_say(t->progress,
                          "tensor ranks of one group are on several machines; a parallel.tensor "

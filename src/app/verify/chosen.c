@@ -31,7 +31,7 @@ static matrices matrices_of(const ech_shape *residual)
 
 typedef struct number {
     double value;
-    int64_t place;
+    int64_t index;
 } number;
 
 /* A NaN is larger than infinity. */
@@ -46,7 +46,7 @@ static int compare_numbers(const void *a, const void *b)
     const number *x = a, *y = b;
     double size = size_of(x), other = size_of(y);
     if (size > other || size < other) return size > other ? -1 : 1;
-    return x->place < y->place ? -1 : 1;
+    return x->index < y->index ? -1 : 1;
 }
 
 /* Moves the k chosen numbers of the line x[0], x[step], ... to `sent`, and sets them to zero in x.
@@ -56,8 +56,8 @@ static void choose_line(double *x, int64_t n, int64_t step, int64_t k, number *r
     for (int64_t i = 0; i < n; i++) room[i] = (number){x[i * step], i};
     qsort(room, (size_t)n, sizeof *room, compare_numbers);
     for (int64_t i = 0; i < k; i++) {
-        sent[room[i].place * step] += room[i].value;
-        x[room[i].place * step] = 0;
+        sent[room[i].index * step] += room[i].value;
+        x[room[i].index * step] = 0;
     }
 }
 

@@ -57,7 +57,7 @@ void ech_follower_move(ech_follower *f)
     for (int64_t i = 0; i < weights_of(f); i++) sum[i] += (made[i] - f->newest[i]) / f->of->workers;
 }
 
-/* ---- the token of a ring ---- */
+/* ---- the ring token ---- */
 
 /* The root between 0 and 1 of x^n + x = 1, by Newton's method. */
 static double root(int n)
@@ -85,8 +85,8 @@ static double go_around(double *w, double *had, int n, double rate, double toler
     return mean;
 }
 
-/* If the token goes around but once. */
-void ech_follower_token(ech_follower *f)
+/* If the ring token goes around but once. */
+void ech_follower_ring_token(ech_follower *f)
 {
     const ech_config *config = f->of->layout.design->config;
     int n = clusters_of(f);

@@ -69,7 +69,7 @@ void ech_follower_clear(ech_follower *f);
 void ech_follower_add(ech_follower *f);
 void ech_follower_mean(ech_follower *f);
 void ech_follower_move(ech_follower *f);
-void ech_follower_token(ech_follower *f);
+void ech_follower_ring_token(ech_follower *f);
 void ech_follower_meet(ech_follower *f);
 
 #endif

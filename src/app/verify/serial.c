@@ -122,7 +122,7 @@ static const struct operation {
     [ECH_DO_ADD] = {.each = ech_follower_add},
     [ECH_DO_MEAN] = {.each = ech_follower_mean},
     [ECH_DO_MOVE] = {.each = ech_follower_move},
-    [ECH_DO_TOKEN] = {.each = ech_follower_token},
+    [ECH_DO_RING_TOKEN] = {.each = ech_follower_ring_token},
     [ECH_DO_MEET] = {.each = ech_follower_meet},
 };
 

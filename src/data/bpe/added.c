@@ -87,7 +87,7 @@ bool ech_bpe_next_added(const ech_bpe *bpe, const ech_bpe_trie *trie, const char
     return false;
 }
 
-bool ech_bpe_may_part(const ech_bpe *bpe, const char *text, size_t n, size_t at)
+bool ech_bpe_may_split(const ech_bpe *bpe, const char *text, size_t n, size_t at)
 {
     uint32_t before = 0;
     bool known = character_before(text, at, &before) > 0 && at < n;

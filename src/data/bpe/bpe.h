@@ -196,7 +196,7 @@ typedef struct ech_bpe_place {
 bool ech_bpe_next_added(const ech_bpe *bpe, const ech_bpe_trie *trie, const char *text, size_t n,
                         bool special, ech_bpe_place *place);
 /* True if a text may be split at `at` without changing which added tokens are found. */
-bool ech_bpe_may_part(const ech_bpe *bpe, const char *text, size_t n, size_t at);
+bool ech_bpe_may_split(const ech_bpe *bpe, const char *text, size_t n, size_t at);
 
 /* These three read untrusted files into a vocabulary that ech_bpe_create has just made. Call
  * ech_bpe_read_sides after one of them. Errors name the file and the key or the line. Paths are

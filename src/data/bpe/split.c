@@ -102,7 +102,7 @@ size_t ech_bpe_split(const ech_bpe *bpe, const void *bytes, size_t n)
     if (bpe->pattern == ECH_BPE_OWN) return 0; /* whose words may reach any distance */
     if (bpe->bytes_alone) return n;
     for (size_t at = n - 1; at > 0; at--)
-        if (may_split(bpe, text, n, at) && ech_bpe_may_part(bpe, text, n, at)) return at;
+        if (may_split(bpe, text, n, at) && ech_bpe_may_split(bpe, text, n, at)) return at;
     return 0;
 }
 

@@ -119,9 +119,9 @@ ech_status ech_bpe_trainer_finish(const ech_bpe_trainer *trainer, int64_t vocabu
 static ech_status count(const ech_text_segment *segment, void *trainer)
 {
     const ech_chat *chat = segment->chat;
-    for (size_t i = 0; chat && i < chat->turn.n; i++)
-        ECH_TRY(
-            ech_bpe_trainer_add(trainer, chat->text.at + chat->turn.at[i].at, chat->turn.at[i].n));
+    for (size_t i = 0; chat && i < chat->message.n; i++)
+        ECH_TRY(ech_bpe_trainer_add(trainer, chat->text.at + chat->message.at[i].at,
+                                    chat->message.at[i].n));
     if (chat) return ECH_OK;
     return ech_bpe_trainer_add(trainer, segment->bytes, segment->n);
 }

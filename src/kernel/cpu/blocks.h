@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Products by expert in blocks, each multiplied by one thread: evenly cut parts of the rows of one
- * expert in one piece (kernel/experts.h). Blocks depend only on counts and sizes, so results do not
+ * expert in one split (kernel/experts.h). Blocks depend only on counts and sizes, so results do not
  * depend on the number of threads.
  */
 #ifndef ECH_KERNEL_CPU_BLOCKS_H
@@ -65,7 +65,7 @@ static inline ech_grouped_block ech_grouped_block_at(const ech_tensor *counts, i
     };
 }
 
-/* Checks that each piece of a buffer of R rows has room for the rows of counts. */
+/* Checks that each split of a buffer of R rows has room for the rows of counts. */
 static inline void ech_grouped_check(const ech_tensor *counts, int64_t R)
 {
     int64_t P = counts->shape[0], X = counts->shape[1];

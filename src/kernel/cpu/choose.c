@@ -91,16 +91,16 @@ static void find(lines *of, int64_t K, float *values)
 }
 
 /* Handles number i of line l, if it is chosen. */
-static void take(lines *of, int l, int64_t i, int64_t K, float *values, float *places)
+static void take(lines *of, int l, int64_t i, int64_t K, float *values, float *indices)
 {
     float x = of->x[i * of->step + l];
     uint32_t own = magnitude_of(x);
     if (own < of->least[l] || (own == of->least[l] && of->equal[l]-- <= 0)) return;
     values[l * K + of->taken[l]] = x;
-    places[l * K + of->taken[l]++] = (float)i;
+    indices[l * K + of->taken[l]++] = (float)i;
 }
 
-static void take_all(lines *of, int64_t K, float *values, float *places)
+static void take_all(lines *of, int64_t K, float *values, float *indices)
 {
     uint32_t below[TOGETHER]; /* numbers above this may be chosen */
     bool passes = of->step == 1 || of->lines == TOGETHER;
@@ -115,14 +115,14 @@ static void take_all(lines *of, int64_t K, float *values, float *places)
         if (passes && !(of->step == 1 ? any_above(x, n, below[0]) : any_above_each(x, below)))
             continue;
         for (int64_t k = i; k < i + n; k++)
-            for (int l = 0; l < of->lines; l++) take(of, l, k, K, values, places);
+            for (int l = 0; l < of->lines; l++) take(of, l, k, K, values, indices);
     }
 }
 
 void ECH_CPU(choose)(ech_kernel_context *context, const ech_tensor *x, bool columns,
-                     const ech_tensor *values, const ech_tensor *places)
+                     const ech_tensor *values, const ech_tensor *indices)
 {
-    ECH_SHAPES(choose, ECH_REAL, x, values, places);
+    ECH_SHAPES(choose, ECH_REAL, x, values, indices);
     int64_t R = x->shape[0], C = x->shape[1], L = values->shape[0], K = values->shape[1];
     int64_t together = columns && C > 1 ? TOGETHER : 1; /* a single column is like a row */
     ECH_ASSERT(L == (columns ? C : R) && K > 0 && K <= (columns ? R : C));
@@ -134,21 +134,22 @@ void ECH_CPU(choose)(ech_kernel_context *context, const ech_tensor *x, bool colu
                     .lines = (int)ech_part(L, l, together)};
         float *to = (float *)values->data + l * K;
         find(&of, K, to);
-        take_all(&of, K, to, (float *)places->data + l * K);
+        take_all(&of, K, to, (float *)indices->data + l * K);
     }
 }
 
 void ECH_CPU(add_chosen)(ech_kernel_context *context, const ech_tensor *values,
-                         const ech_tensor *places, bool columns, double factor, const ech_tensor *y)
+                         const ech_tensor *indices, bool columns, double factor,
+                         const ech_tensor *y)
 {
-    ECH_SHAPES(add_chosen, ECH_REAL, values, places, y);
+    ECH_SHAPES(add_chosen, ECH_REAL, values, indices, y);
     int64_t C = y->shape[1], L = values->shape[0], K = values->shape[1];
-    const float *value = values->data, *place = places->data, by = (float)factor;
+    const float *value = values->data, *index = indices->data, by = (float)factor;
     ECH_ASSERT(L == (columns ? C : y->shape[0]));
 #pragma omp parallel for num_threads(context->threads) if (L * K > ECH_CHUNK)
     for (int64_t l = 0; l < L; l++) {
         float *to = (float *)y->data + (columns ? l : l * C);
         for (int64_t i = l * K; i < (l + 1) * K; i++)
-            to[(int64_t)place[i] * (columns ? C : 1)] += by * value[i];
+            to[(int64_t)index[i] * (columns ? C : 1)] += by * value[i];
     }
 }

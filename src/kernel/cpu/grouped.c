@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Activations and dropout of the rows in use of buffers by expert (kernel/experts.h): the first
- * rows of each piece.
+ * rows of each split.
  */
 #include "kernel/cpu/activation.h"
 #include "kernel/cpu/dropout.h"
 #include "kernel/experts.h"
 #include "kernel/shape.h"
 
-/* Where piece p of a buffer like x begins, and its number of elements. */
+/* Where split p of a buffer like x begins, and its number of elements. */
 static int64_t elements_of(const ech_tensor *x, const ech_tensor *counts, int64_t p, int64_t *first)
 {
     int64_t Q = x->shape[0] / counts->shape[0], F = x->shape[1], X = counts->shape[1];
@@ -18,7 +18,7 @@ static int64_t elements_of(const ech_tensor *x, const ech_tensor *counts, int64_
     return rows * F;
 }
 
-/* Calls part(..., first, count) for the parts of all pieces of buffers like x. */
+/* Calls part(..., first, count) for the parts of all splits of buffers like x. */
 #define EACH_PART(x, part, ...)                                                                    \
     for (int64_t p = 0; p < counts->shape[0]; p++) {                                               \
         int64_t begin, n = elements_of(x, counts, p, &begin);                                      \

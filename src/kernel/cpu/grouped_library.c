@@ -45,7 +45,7 @@ void ech_cpu_grouped_matmul(ech_kernel_context *context, const ech_tensor *a, co
     }
 }
 
-/* A part of c's matrix of an expert: the sum over its rows in all pieces. */
+/* A part of c's matrix of an expert: the sum over its rows in all splits. */
 static void multiply_weight(const ech_tensor *a, const ech_tensor *b, const ech_tensor *counts,
                             int64_t expert, int64_t m, int64_t rows, bool add, const ech_tensor *c)
 {

@@ -13,14 +13,14 @@
 enum { BLOCK = 64 };
 
 /* One call's numbers, and the angles' steps: frequency, its cosine and sine (width/2 each). */
-typedef struct turning {
+typedef struct rotation {
     const ech_tensor *x, *y, *starts;
     const ech_rows *rows;
     int64_t half;
     const double *frequency;
     double *step_cos, *step_sin, factor;
     bool inverse, neighbours;
-} turning;
+} rotation;
 
 /* A position in a document, and cosine and sine of its angles (half each). */
 typedef struct cursor {
@@ -41,7 +41,7 @@ static void advance(int64_t half, const double *step_cos, const double *step_sin
 enum { PART = 128 };
 
 /* A head of x and of y, from these elements on: pairs of neighbours. */
-static void turn_neighbours(const turning *at, const cursor *angles, int64_t x, int64_t y)
+static void rotate_neighbours(const rotation *at, const cursor *angles, int64_t x, int64_t y)
 {
     ECH_ALIGNED float part[2][2 * PART];
     float sign = at->inverse ? -1.0F : 1.0F;
@@ -61,7 +61,7 @@ static void turn_neighbours(const turning *at, const cursor *angles, int64_t x, 
 }
 
 /* Pairs of halves. */
-static void turn_halves(const turning *at, const cursor *angles, int64_t x, int64_t y)
+static void rotate_halves(const rotation *at, const cursor *angles, int64_t x, int64_t y)
 {
     ECH_ALIGNED float part[4][PART];
     float sign = at->inverse ? -1.0F : 1.0F;
@@ -85,19 +85,19 @@ static void turn_halves(const turning *at, const cursor *angles, int64_t x, int6
 }
 
 /* And what is not rotated. */
-static void turn_head(const turning *at, const cursor *angles, int64_t x, int64_t y)
+static void rotate_head(const rotation *at, const cursor *angles, int64_t x, int64_t y)
 {
     int64_t width = 2 * at->half, rest = at->x->shape[3] - width;
     if (at->neighbours)
-        turn_neighbours(at, angles, x, y);
+        rotate_neighbours(at, angles, x, y);
     else
-        turn_halves(at, angles, x, y);
+        rotate_halves(at, angles, x, y);
     if (rest > 0 && ech_either_at(at->x, x) != ech_either_at(at->y, y))
         ech_part_copy(at->x, x + width, rest, at->y, y + width);
 }
 
 /* On by one position, or to any other from the beginning of its block. */
-static void go_to(const turning *at, cursor *to, int64_t position)
+static void go_to(const rotation *at, cursor *to, int64_t position)
 {
     bool next = position == to->position + 1 && position % BLOCK;
     int64_t begin = position / BLOCK * BLOCK;
@@ -113,8 +113,8 @@ static void go_to(const turning *at, cursor *to, int64_t position)
 
 /* Tokens [token, end) of samples [first, last): with documents one sample, else all of them, whose
  * angles are the same. */
-static void turn_tokens(const turning *at, int64_t token, int64_t end, int64_t first, int64_t last,
-                        cursor *to)
+static void rotate_tokens(const rotation *at, int64_t token, int64_t end, int64_t first,
+                          int64_t last, cursor *to)
 {
     const int64_t *sx = at->x->stride, *sy = at->y->stride;
     for (int64_t t = token; t < end; t++) {
@@ -122,8 +122,8 @@ static void turn_tokens(const turning *at, int64_t token, int64_t end, int64_t f
         go_to(at, to, position - ech_document_start(at->starts, first, position));
         for (int64_t b = first; b < last; b++)
             for (int64_t h = 0; h < at->x->shape[2]; h++)
-                turn_head(at, to, b * sx[0] + t * sx[1] + h * sx[2],
-                          b * sy[0] + t * sy[1] + h * sy[2]);
+                rotate_head(at, to, b * sx[0] + t * sx[1] + h * sx[2],
+                            b * sy[0] + t * sy[1] + h * sy[2]);
     }
 }
 
@@ -138,8 +138,8 @@ void ECH_CPU(rotary)(ech_kernel_context *context, const ech_tensor *x, const dou
     ECH_ASSERT(width % 2 == 0 && width >= 0 && width <= D);
     int threads = context->threads;
     double *memory = ech_scratch(context, (size_t)((2 + 2 * threads) * half) * sizeof *memory);
-    turning at = {x,      y,       starts,    rows, half, frequency, memory, memory + half,
-                  factor, inverse, neighbours};
+    rotation at = {x,      y,       starts,    rows, half, frequency, memory, memory + half,
+                   factor, inverse, neighbours};
     for (int64_t i = 0; i < half; i++) {
         at.step_cos[i] = cos(frequency[i]);
         at.step_sin[i] = sin(frequency[i]);
@@ -149,8 +149,8 @@ void ECH_CPU(rotary)(ech_kernel_context *context, const ech_tensor *x, const dou
     for (int64_t unit = 0; unit < blocks * apart; unit++) {
         int64_t token = unit % blocks * BLOCK, b = unit / blocks * together;
         double *own = memory + (2 + 2 * omp_get_thread_num()) * half;
-        turn_tokens(&at, token, token + BLOCK < T ? token + BLOCK : T, b, b + together,
-                    &(cursor){-2, own, own + half}); /* -2: next to none */
+        rotate_tokens(&at, token, token + BLOCK < T ? token + BLOCK : T, b, b + together,
+                      &(cursor){-2, own, own + half}); /* -2: next to none */
     }
 }
 

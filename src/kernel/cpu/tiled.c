@@ -289,7 +289,7 @@ size_t ECH_CPU(scratch_grouped_matmul)(ech_dtype dtype, int threads, const int64
 }
 
 /* The tile of expert i's c that begins at row m and column n: a sum over the expert's rows in all
- * pieces. */
+ * splits. */
 static void multiply_weight(const ech_tensor *a, const ech_tensor *b, const ech_tensor *counts,
                             bool accumulate, const ech_tensor *c, int64_t i, int64_t m, int64_t n,
                             float *memory)
@@ -302,9 +302,9 @@ static void multiply_weight(const ech_tensor *a, const ech_tensor *b, const ech_
     float *sum = memory, *to_a = sum + (s.rows + PAD_ROWS) * s.stride,
           *to_b = to_a + (s.rows + PAD_ROWS) * s.depth;
     bool add = false;
-    for (int64_t piece = 0; piece < P; piece++) {
-        int64_t first = piece * (R / P) + ech_rows_before(counts->data, X, piece, i);
-        int64_t end = first + ((const int32_t *)counts->data)[piece * X + i];
+    for (int64_t split = 0; split < P; split++) {
+        int64_t first = split * (R / P) + ech_rows_before(counts->data, X, split, i);
+        int64_t end = first + ((const int32_t *)counts->data)[split * X + i];
         for (int64_t k = first; k < end; k += DEPTH, add = true) {
             s.depth = least(end - k, DEPTH);
             multiply_blocks(&p, m, n, k, s, add, to_a, to_b, sum);

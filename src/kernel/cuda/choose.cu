@@ -43,7 +43,7 @@ struct lines {
 };
 } // namespace
 
-static __global__ void choose_lines(lines x, int64_t K, wide *values, wide *places)
+static __global__ void choose_lines(lines x, int64_t K, wide *values, wide *indices)
 {
     ECH_SHARED(int, room, ECH_BLOCK / ECH_WARP);
     ECH_SHARED(int, above, ECH_BLOCK + 1);
@@ -74,35 +74,35 @@ static __global__ void choose_lines(lines x, int64_t K, wide *values, wide *plac
         magnitude here = x.of(l, i);
         if (here < least || (here == least && before++ >= most)) continue;
         values[at] = x.get(l, i);
-        places[at++] = (wide)i;
+        indices[at++] = (wide)i;
     }
 }
 
 void ECH_CUDA(choose)(ech_kernel_context *context, const ech_tensor *x, bool columns,
-                      const ech_tensor *values, const ech_tensor *places)
+                      const ech_tensor *values, const ech_tensor *indices)
 {
-    ech_cuda_check(ECH_OP_choose, ECH_REAL, x, values, places);
+    ech_cuda_check(ECH_OP_choose, ECH_REAL, x, values, indices);
     int64_t R = x->shape[0], C = x->shape[1], L = values->shape[0], K = values->shape[1];
     ECH_ASSERT(L == (columns ? C : R) && K > 0 && K <= (columns ? R : C));
     const lines of = {static_cast<const wide *>(x->data), columns ? R : C, columns ? C : 1,
                       columns ? 1 : C};
     ech_launch(context, choose_lines, dim3((unsigned)L), ECH_BLOCK, 0, of, K,
-               static_cast<wide *>(values->data), static_cast<wide *>(places->data));
+               static_cast<wide *>(values->data), static_cast<wide *>(indices->data));
 }
 
 void ECH_CUDA(add_chosen)(ech_kernel_context *context, const ech_tensor *values,
-                          const ech_tensor *places, bool columns, double factor,
+                          const ech_tensor *indices, bool columns, double factor,
                           const ech_tensor *y)
 {
-    ech_cuda_check(ECH_OP_add_chosen, ECH_REAL, values, places, y);
+    ech_cuda_check(ECH_OP_add_chosen, ECH_REAL, values, indices, y);
     int64_t C = y->shape[1], L = values->shape[0], K = values->shape[1];
     const wide *value = static_cast<const wide *>(values->data);
-    const wide *place = static_cast<const wide *>(places->data);
+    const wide *index = static_cast<const wide *>(indices->data);
     wide *to = static_cast<wide *>(y->data), by = (wide)factor;
     ECH_ASSERT(L == (columns ? C : y->shape[0]));
     ech_each(context, L * K, [=] __device__(int64_t first, int n) {
         for (int64_t i = first; i < first + n; i++) {
-            int64_t at = (int64_t)place[i], l = i / K;
+            int64_t at = (int64_t)index[i], l = i / K;
             to[columns ? at * C + l : l * C + at] += by * value[i];
         }
     });

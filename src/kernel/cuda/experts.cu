@@ -143,21 +143,21 @@ void ECH_CUDA(route)(ech_kernel_context *context, const ech_tensor *choice, int6
                (const int32_t *)counted, static_cast<int32_t *>(slot->data));
 }
 
-static __global__ void count_window(const int32_t *counts, int64_t n, int64_t X, int64_t first,
-                                    int64_t rows, int32_t *window)
+static __global__ void count_slice(const int32_t *counts, int64_t n, int64_t X, int64_t first,
+                                   int64_t rows, int32_t *slice)
 {
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
-        window[i] = (int32_t)ech_rows_within(ech_rows_before(counts, X, i / X, i % X), counts[i],
-                                             first, rows);
+        slice[i] = (int32_t)ech_rows_within(ech_rows_before(counts, X, i / X, i % X), counts[i],
+                                            first, rows);
 }
 
-void ECH_CUDA(window_counts)(ech_kernel_context *context, const ech_tensor *counts, int64_t first,
-                             int64_t rows, const ech_tensor *window)
+void ECH_CUDA(slice_counts)(ech_kernel_context *context, const ech_tensor *counts, int64_t first,
+                            int64_t rows, const ech_tensor *slice)
 {
-    ech_cuda_check(ECH_OP_window_counts, ECH_REAL, counts, window);
-    ech_launch(context, count_window, dim3(1), ECH_BLOCK, 0,
+    ech_cuda_check(ECH_OP_slice_counts, ECH_REAL, counts, slice);
+    ech_launch(context, count_slice, dim3(1), ECH_BLOCK, 0,
                static_cast<const int32_t *>(counts->data), ech_tensor_count(counts),
-               counts->shape[1], first, rows, static_cast<int32_t *>(window->data));
+               counts->shape[1], first, rows, static_cast<int32_t *>(slice->data));
 }
 
 static const int32_t *slots_of(const ech_tensor *slot)

@@ -37,7 +37,7 @@ struct gating {
     __device__ ech_gate_row row() const
     {
         ech_gate_row of;
-        ech_gate_row_place(
+        ech_gate_row_assign(
             &of, &gate, room + ((int64_t)blockIdx.x * CHUNK + threadIdx.x) * ech_gate_room(L, K));
         return of;
     }
@@ -124,7 +124,7 @@ static __global__ void choose_chunks(gating g, int64_t n, int64_t chunks, int32_
         int64_t sample = group * g.gate.samples + i / T, position = i % T;
         bool in = i < n, is = in && position < ech_gate_length(g.lengths, &g.rows, sample);
         if (is) {
-            int64_t at = ech_gate_place(&g.gate, &g.rows, g.S, sample, position);
+            int64_t at = ech_gate_row_index(&g.gate, &g.rows, g.S, sample, position);
             g.choose(&row, at, (g.rows.first_sample + sample) * T + position);
             if (at >= own && at < own + g.S) put_row(g, row, at - own, gates, entropy);
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Products, activations and dropout of rows by expert. The host does not know the counts, so there
- * are blocks for the most rows of each expert in a piece; blocks without rows end immediately.
+ * are blocks for the most rows of each expert in a split; blocks without rows end immediately.
  */
 #include "kernel/cuda/activation.cuh"
 #include "kernel/cuda/random.cuh"
@@ -23,13 +23,13 @@ struct groups {
     {
         ECH_ASSERT(buffer->shape[0] % P == 0);
     }
-    __device__ int64_t first(int64_t piece, int64_t expert) const
+    __device__ int64_t first(int64_t split, int64_t expert) const
     {
-        return piece * Q + ech_rows_before(counts, X, piece, expert);
+        return split * Q + ech_rows_before(counts, X, split, expert);
     }
-    __device__ int64_t rows(int64_t piece, int64_t expert) const
+    __device__ int64_t rows(int64_t split, int64_t expert) const
     {
-        return counts[piece * X + expert];
+        return counts[split * X + expert];
     }
 };
 } // namespace
@@ -41,10 +41,10 @@ static __global__ void __launch_bounds__(ECH_TILE_THREADS, 1)
 {
     ECH_SHARED(ech_chunk, a, ECH_TILE_ROOM);
     ECH_SHARED(ech_chunk, b, ECH_TILE_ROOM);
-    int64_t piece = blockIdx.z / of.X, expert = blockIdx.z % of.X;
+    int64_t split = blockIdx.z / of.X, expert = blockIdx.z % of.X;
     int64_t m = (int64_t)blockIdx.y * ECH_TILE, n = (int64_t)blockIdx.x * ECH_TILE;
-    int64_t first = of.first(piece, expert);
-    at.M = of.rows(piece, expert);
+    int64_t first = of.first(split, expert);
+    at.M = of.rows(split, expert);
     if (m >= at.M) return;
     ech_sums<ECH_TILE> sum;
     ech_clear(sum);
@@ -99,10 +99,10 @@ static __global__ void __launch_bounds__(ECH_TILE_THREADS, 1)
     int64_t m = (int64_t)blockIdx.y * ECH_TILE, n = (int64_t)blockIdx.x * ECH_TILE;
     ech_sums<ECH_TILE> sum;
     ech_clear(sum);
-    for (int64_t piece = 0; piece < of.P; piece++) {
+    for (int64_t split = 0; split < of.P; split++) {
         ech_tile_product at = whole;
-        int64_t first = of.first(piece, expert);
-        at.K = of.rows(piece, expert);
+        int64_t first = of.first(split, expert);
+        at.K = of.rows(split, expert);
         at.a += first * at.M;
         at.b += first * at.N;
         ech_add_tile<true, false>(at, m, n, a, b, sum);
@@ -144,8 +144,8 @@ void ECH_CUDA(grouped_matmul_weight)(ech_kernel_context *context, const ech_tens
 /* Calls f(i, count) for the elements of used rows of F elements, in parts. */
 template <typename Call> static __global__ void each_used_kernel(groups of, int64_t F, Call f)
 {
-    int64_t piece = blockIdx.y, step = (int64_t)gridDim.x * blockDim.x * ECH_PART;
-    int64_t first = piece * of.Q * F, n = ech_rows_before(of.counts, of.X, piece, of.X) * F;
+    int64_t split = blockIdx.y, step = (int64_t)gridDim.x * blockDim.x * ECH_PART;
+    int64_t first = split * of.Q * F, n = ech_rows_before(of.counts, of.X, split, of.X) * F;
     for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * ECH_PART; i < n; i += step)
         f(first + i, ech_part_count(n - i));
 }
@@ -234,8 +234,8 @@ ECH_ACTIVATIONS(ROWS)
 
 static __device__ int64_t expert_of(const groups &of, int64_t row)
 {
-    int64_t left, piece = ech_divide(row, of.Q, &left), i = 0;
-    for (; left >= of.counts[piece * of.X + i]; i++) left -= of.counts[piece * of.X + i];
+    int64_t left, split = ech_divide(row, of.Q, &left), i = 0;
+    for (; left >= of.counts[split * of.X + i]; i++) left -= of.counts[split * of.X + i];
     return i;
 }
 

@@ -25,8 +25,8 @@ struct rotary_call {
 } // namespace
 
 /* Pairs of neighbours, as many as a part has numbers: two parts. */
-static __device__ void turn_neighbours(const rotary_call &at, int64_t in, int64_t out, int count,
-                                       const wide *c, const wide *s)
+static __device__ void rotate_neighbours(const rotary_call &at, int64_t in, int64_t out, int count,
+                                         const wide *c, const wide *s)
 {
     wide x[2 * ECH_PART];
     for (int half = 0; half < 2; half++)
@@ -45,8 +45,8 @@ static __device__ void turn_neighbours(const rotary_call &at, int64_t in, int64_
                        x + half * ECH_PART);
 }
 
-/* A thread turns a part of the pairs of all heads of a token, since they have the same angles. */
-static __global__ void turn(const rotary_call at, int64_t parts, int64_t n)
+/* A thread rotates a part of the pairs of all heads of a token, since they have the same angles. */
+static __global__ void rotate(const rotary_call at, int64_t parts, int64_t n)
 {
     const ech_rows rows = ech_rows_now(&at.rows);
     int64_t step = (int64_t)gridDim.x * blockDim.x;
@@ -66,18 +66,18 @@ static __global__ void turn(const rotary_call at, int64_t parts, int64_t n)
         int64_t in = b * at.x_stride[0] + t * at.x_stride[1] + pair;
         int64_t out = b * at.y_stride[0] + t * at.y_stride[1] + pair;
         for (int64_t h = 0; h < at.H; h++, in += at.x_stride[2], out += at.y_stride[2]) {
-            wide low[ECH_PART], high[ECH_PART], turned[ECH_PART];
+            wide low[ECH_PART], high[ECH_PART], rotated[ECH_PART];
             if (at.neighbours) {
-                turn_neighbours(at, in, out, count, c, s);
+                rotate_neighbours(at, in, out, count, c, s);
                 continue;
             }
             at.x.load(in, count, low);
             at.x.load(in + at.pairs, count, high);
             for (int k = 0; k < ECH_PART; k++) {
-                turned[k] = low[k] * c[k] - high[k] * s[k];
+                rotated[k] = low[k] * c[k] - high[k] * s[k];
                 high[k] = high[k] * c[k] + low[k] * s[k];
             }
-            at.y.store(out, count, turned);
+            at.y.store(out, count, rotated);
             at.y.store(out + at.pairs, count, high);
         }
     }
@@ -111,7 +111,7 @@ void ECH_CUDA(rotary)(ech_kernel_context *context, const ech_tensor *x, const do
         at.count = at.pairs - at.first < PAIRS ? (int)(at.pairs - at.first) : (int)PAIRS;
         for (int i = 0; i < at.count; i++) at.frequency[i] = frequency[at.first + i];
         int64_t parts = ech_ceil(at.count, ECH_PART), n = tokens * parts;
-        ech_launch(context, turn, ech_blocks(n, ECH_BLOCK), ECH_BLOCK, 0, at, parts, n);
+        ech_launch(context, rotate, ech_blocks(n, ECH_BLOCK), ECH_BLOCK, 0, at, parts, n);
     }
     copy_rest(context, x, width, y);
 }

@@ -55,8 +55,8 @@ ECH_GATE_CODE void ech_gate_losses(ech_gate_group *group)
 
 /* The index of a row among all members' rows (S each), from a sample of the view and a position in
  * it. */
-ECH_GATE_CODE int64_t ech_gate_place(const ech_gate *gate, const ech_rows *rows, int64_t S,
-                                     int64_t sample, int64_t position)
+ECH_GATE_CODE int64_t ech_gate_row_index(const ech_gate *gate, const ech_rows *rows, int64_t S,
+                                         int64_t sample, int64_t position)
 {
     int64_t t;
     int64_t index = ech_rows_context_of(position, rows->tokens, gate->context, gate->zigzag, &t);

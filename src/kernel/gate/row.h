@@ -62,7 +62,7 @@ ECH_GATE_CODE int32_t ech_gate_fate(const ech_gate *gate, int32_t expert, int fa
     return expert + (int32_t)(fate * gate->experts);
 }
 
-ECH_GATE_CODE void ech_gate_row_place(ech_gate_row *row, const ech_gate *gate, double *room)
+ECH_GATE_CODE void ech_gate_row_assign(ech_gate_row *row, const ech_gate *gate, double *room)
 {
     int64_t L = ech_gate_logits(gate), K = gate->chosen;
     double **of_logits[] = {&row->logits,  &row->noise,   &row->bias,    &row->share,

@@ -44,7 +44,7 @@ static magnitude least_chosen(const line *of, int64_t K)
     return least;
 }
 
-static void choose_line(const line *of, int64_t K, wide *values, wide *places)
+static void choose_line(const line *of, int64_t K, wide *values, wide *indices)
 {
     magnitude least = least_chosen(of, K);
     int64_t equal = K - count_from(of, least + 1), n = 0;
@@ -52,31 +52,32 @@ static void choose_line(const line *of, int64_t K, wide *values, wide *places)
         magnitude own = magnitude_of(of, i);
         if (own < least || (own == least && equal-- <= 0)) continue;
         memcpy(&values[n], &of->x[i * of->step], sizeof *values);
-        places[n++] = (wide)i;
+        indices[n++] = (wide)i;
     }
 }
 
 void ECH_REF(choose)(ech_kernel_context *context, const ech_tensor *x, bool columns,
-                     const ech_tensor *values, const ech_tensor *places)
+                     const ech_tensor *values, const ech_tensor *indices)
 {
-    ECH_SHAPES(choose, ECH_REAL, x, values, places);
+    ECH_SHAPES(choose, ECH_REAL, x, values, indices);
     int64_t R = x->shape[0], C = x->shape[1], K = values->shape[1];
     ECH_ASSERT(values->shape[0] == (columns ? C : R) && K > 0 && K <= (columns ? R : C));
     for (int64_t l = 0; l < values->shape[0]; l++) {
         line of = {(const wide *)x->data + l * (columns ? 1 : C), columns ? R : C, columns ? C : 1};
-        choose_line(&of, K, (wide *)values->data + l * K, (wide *)places->data + l * K);
+        choose_line(&of, K, (wide *)values->data + l * K, (wide *)indices->data + l * K);
     }
 }
 
 void ECH_REF(add_chosen)(ech_kernel_context *context, const ech_tensor *values,
-                         const ech_tensor *places, bool columns, double factor, const ech_tensor *y)
+                         const ech_tensor *indices, bool columns, double factor,
+                         const ech_tensor *y)
 {
-    ECH_SHAPES(add_chosen, ECH_REAL, values, places, y);
+    ECH_SHAPES(add_chosen, ECH_REAL, values, indices, y);
     int64_t C = y->shape[1], L = values->shape[0], K = values->shape[1];
-    const wide *value = values->data, *place = places->data;
+    const wide *value = values->data, *index = indices->data;
     ECH_ASSERT(L == (columns ? C : y->shape[0]));
     for (int64_t i = 0; i < L * K; i++) {
-        int64_t at = (int64_t)place[i];
+        int64_t at = (int64_t)index[i];
         wide *to = (wide *)y->data + (columns ? at * C + i / K : i / K * C + at);
         *to = (wide)(*to + factor * value[i]);
     }

@@ -100,23 +100,23 @@ void ECH_REF(route)(ech_kernel_context *context, const ech_tensor *choice, int64
         ECH_ASSERT(expert[i] >= -1 && expert[i] < E);
         place[i] = expert[i] < 0 ? -1 : count[expert[i]]++;
     }
-    for (int64_t piece = 0; piece < counts->shape[0]; piece++)
-        ECH_ASSERT(ech_rows_before(count, X, piece, X) <= bound);
+    for (int64_t split = 0; split < counts->shape[0]; split++)
+        ECH_ASSERT(ech_rows_before(count, X, split, X) <= bound);
     for (int64_t i = 0; i < n; i++) {
         if (expert[i] < 0) continue;
-        int64_t piece = expert[i] / X;
+        int64_t split = expert[i] / X;
         place[i] +=
-            (int32_t)(piece * bound + ech_rows_before(count, X, piece, expert[i] - piece * X));
+            (int32_t)(split * bound + ech_rows_before(count, X, split, expert[i] - split * X));
     }
 }
 
-void ECH_REF(window_counts)(ech_kernel_context *context, const ech_tensor *counts, int64_t first,
-                            int64_t rows, const ech_tensor *window)
+void ECH_REF(slice_counts)(ech_kernel_context *context, const ech_tensor *counts, int64_t first,
+                           int64_t rows, const ech_tensor *slice)
 {
     int64_t X = counts->shape[1];
     const int32_t *count = counts->data;
-    int32_t *within = window->data;
-    ECH_SHAPES(window_counts, ECH_REAL, counts, window);
+    int32_t *within = slice->data;
+    ECH_SHAPES(slice_counts, ECH_REAL, counts, slice);
     for (int64_t i = 0; i < ech_tensor_count(counts); i++)
         within[i] = (int32_t)ech_rows_within(ech_rows_before(count, X, i / X, i % X), count[i],
                                              first, rows);

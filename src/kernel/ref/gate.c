@@ -48,7 +48,7 @@ static gating begin(ech_kernel_context *context, const ech_gate *gate, const ech
     ECH_ASSERT(logits->shape[1] == g.L && g.K >= 1 && g.K <= g.E);
     ECH_ASSERT(!bias || bias->shape[0] == g.E);
     double *scratch = ech_scratch(context, (size_t)(room + sums + N * g.K) * sizeof *scratch);
-    ech_gate_row_place(&g.row, gate, scratch);
+    ech_gate_row_assign(&g.row, gate, scratch);
     g.sums = scratch + room;
     g.chosen = (int32_t *)(g.sums + sums);
     g.row.has_noise = false;
@@ -128,7 +128,7 @@ static void choose_group(gating *g, int64_t a, const ech_tensor *gates, ech_gate
         int32_t *chosen = g->chosen + (a * n + i) * g->K;
         for (int64_t j = 0; j < g->K; j++) chosen[j] = -1;
         if (position >= ech_gate_length(g->lengths, g->rows, sample)) continue;
-        int64_t at = ech_gate_place(g->gate, g->rows, g->S, sample, position);
+        int64_t at = ech_gate_row_index(g->gate, g->rows, g->S, sample, position);
         choose(g, at, (g->rows->first_sample + sample) * T + position);
         memcpy(chosen, g->row.choice, (size_t)g->K * sizeof *chosen);
         for (int64_t e = 0; e < g->E; e++) share[e] += g->row.share[e];

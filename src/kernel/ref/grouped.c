@@ -5,8 +5,8 @@
 #include "kernel/experts.h"
 #include "kernel/ref/real.h"
 
-/* The rows of one piece. Checks that there is room for the counted rows. */
-static int64_t piece_rows(const ech_tensor *buffer, const ech_tensor *counts)
+/* The rows of one split. Checks that there is room for the counted rows. */
+static int64_t split_rows(const ech_tensor *buffer, const ech_tensor *counts)
 {
     int64_t R = buffer->shape[0], P = counts->shape[0], X = counts->shape[1];
     ECH_ASSERT(P > 0 && R % P == 0);
@@ -15,7 +15,7 @@ static int64_t piece_rows(const ech_tensor *buffer, const ech_tensor *counts)
     return R / P;
 }
 
-/* A view of expert i's rows in piece p. */
+/* A view of expert i's rows in split p. */
 static ech_tensor rows_of(const ech_tensor *buffer, const ech_tensor *counts, int64_t p, int64_t i)
 {
     int64_t X = counts->shape[1], Q = buffer->shape[0] / counts->shape[0];
@@ -42,7 +42,7 @@ void ECH_REF(grouped_matmul)(ech_kernel_context *context, const ech_tensor *a, c
     op_b.stride[1] = op_b.shape[2];
     op_b.stride[0] = op_b.shape[1] * op_b.shape[2];
     ECH_SHAPES(grouped_matmul, ECH_REAL, a, &op_b, counts, c);
-    piece_rows(a, counts);
+    split_rows(a, counts);
     for (int64_t p = 0; p < counts->shape[0]; p++)
         for (int64_t i = 0; i < counts->shape[1]; i++) {
             const ech_tensor own_a = rows_of(a, counts, p, i), own_b = matrix_of(b, i);
@@ -59,7 +59,7 @@ void ECH_REF(grouped_matmul_weight)(ech_kernel_context *context, const ech_tenso
 {
     int64_t M = c->shape[1], N = c->shape[2];
     ECH_SHAPES(grouped_matmul_weight, ECH_REAL, a, b, counts, c);
-    piece_rows(a, counts);
+    split_rows(a, counts);
     for (int64_t at = 0; at < ech_tensor_count(c); at++) {
         int64_t i = at / (M * N), m = at / N % M, n = at % N;
         double sum = accumulate ? ech_value(c, at) : 0;
@@ -77,7 +77,7 @@ void ECH_REF(grouped_bias)(ech_kernel_context *context, const ech_tensor *bias,
 {
     int64_t N = bias->shape[1];
     ECH_SHAPES(grouped_bias, ECH_REAL, bias, counts, c);
-    piece_rows(c, counts);
+    split_rows(c, counts);
     for (int64_t p = 0; p < counts->shape[0]; p++)
         for (int64_t i = 0; i < counts->shape[1]; i++) {
             const ech_tensor own = rows_of(c, counts, p, i);
@@ -92,7 +92,7 @@ void ECH_REF(grouped_bias_backward)(ech_kernel_context *context, const ech_tenso
 {
     int64_t N = dbias->shape[1];
     ECH_SHAPES(grouped_bias_backward, ECH_REAL, dy, counts, dbias);
-    piece_rows(dy, counts);
+    split_rows(dy, counts);
     for (int64_t at = 0; at < ech_tensor_count(dbias); at++) {
         double sum = accumulate ? ech_value(dbias, at) : 0;
         for (int64_t p = 0; p < counts->shape[0]; p++) {
@@ -103,10 +103,10 @@ void ECH_REF(grouped_bias_backward)(ech_kernel_context *context, const ech_tenso
     }
 }
 
-/* A view of all rows of piece p. */
-static ech_tensor piece_of(const ech_tensor *buffer, const ech_tensor *counts, int64_t p)
+/* A view of all rows of split p. */
+static ech_tensor split_of(const ech_tensor *buffer, const ech_tensor *counts, int64_t p)
 {
-    int64_t X = counts->shape[1], Q = piece_rows(buffer, counts);
+    int64_t X = counts->shape[1], Q = split_rows(buffer, counts);
     return ech_tensor_rows(buffer, p * Q, ech_rows_before(counts->data, X, p, X));
 }
 
@@ -116,7 +116,7 @@ static ech_tensor piece_of(const ech_tensor *buffer, const ech_tensor *counts, i
     {                                                                                              \
         ECH_SHAPES(grouped_##name##_forward, ECH_REAL, x, counts, y);                              \
         for (int64_t p = 0; p < counts->shape[0]; p++) {                                           \
-            const ech_tensor from = piece_of(x, counts, p), to = piece_of(y, counts, p);           \
+            const ech_tensor from = split_of(x, counts, p), to = split_of(y, counts, p);           \
             ECH_REF(name##_forward)(context, &from, &to);                                          \
         }                                                                                          \
     }                                                                                              \
@@ -126,8 +126,8 @@ static ech_tensor piece_of(const ech_tensor *buffer, const ech_tensor *counts, i
     {                                                                                              \
         ECH_SHAPES(grouped_##name##_backward, ECH_REAL, dy, x, counts, dx);                        \
         for (int64_t p = 0; p < counts->shape[0]; p++) {                                           \
-            const ech_tensor d = piece_of(dy, counts, p), from = piece_of(x, counts, p),           \
-                             to = piece_of(dx, counts, p);                                         \
+            const ech_tensor d = split_of(dy, counts, p), from = split_of(x, counts, p),           \
+                             to = split_of(dx, counts, p);                                         \
             ECH_REF(name##_backward)(context, &d, &from, &to);                                     \
         }                                                                                          \
     }
@@ -139,8 +139,8 @@ static ech_tensor piece_of(const ech_tensor *buffer, const ech_tensor *counts, i
     {                                                                                              \
         ECH_SHAPES(grouped_##name##_forward, ECH_REAL, gate, up, counts, y);                       \
         for (int64_t p = 0; p < counts->shape[0]; p++) {                                           \
-            const ech_tensor own_gate = piece_of(gate, counts, p),                                 \
-                             own_up = piece_of(up, counts, p), to = piece_of(y, counts, p);        \
+            const ech_tensor own_gate = split_of(gate, counts, p),                                 \
+                             own_up = split_of(up, counts, p), to = split_of(y, counts, p);        \
             ECH_REF(name##_forward)(context, &own_gate, &own_up, &to);                             \
         }                                                                                          \
     }                                                                                              \
@@ -151,10 +151,10 @@ static ech_tensor piece_of(const ech_tensor *buffer, const ech_tensor *counts, i
     {                                                                                              \
         ECH_SHAPES(grouped_##name##_backward, ECH_REAL, dy, gate, up, counts, dgate, dup);         \
         for (int64_t p = 0; p < counts->shape[0]; p++) {                                           \
-            const ech_tensor d = piece_of(dy, counts, p), own_gate = piece_of(gate, counts, p),    \
-                             own_up = piece_of(up, counts, p),                                     \
-                             to_gate = piece_of(dgate, counts, p),                                 \
-                             to_up = piece_of(dup, counts, p);                                     \
+            const ech_tensor d = split_of(dy, counts, p), own_gate = split_of(gate, counts, p),    \
+                             own_up = split_of(up, counts, p),                                     \
+                             to_gate = split_of(dgate, counts, p),                                 \
+                             to_up = split_of(dup, counts, p);                                     \
             ECH_REF(name##_backward)(context, &d, &own_gate, &own_up, &to_gate, &to_up);           \
         }                                                                                          \
     }
@@ -171,9 +171,9 @@ void ECH_REF(grouped_dropout)(ech_kernel_context *context, const ech_tensor *x,
     ECH_SHAPES(grouped_dropout, ECH_REAL, x, index, counts, y);
     ECH_ASSERT(first >= 0 && (index || dropout->p == 0));
     for (int64_t p = 0; p < counts->shape[0]; p++) {
-        const ech_tensor from = piece_of(x, counts, p), to = piece_of(y, counts, p);
+        const ech_tensor from = split_of(x, counts, p), to = split_of(y, counts, p);
         for (int64_t i = 0; i < ech_tensor_count(&from); i++) {
-            int64_t row = p * piece_rows(x, counts) + i / F;
+            int64_t row = p * split_rows(x, counts) + i / F;
             bool dropped = false;
             if (dropout->p > 0) {
                 int64_t element = ech_choice_get(index->data, row) * whole + first + i % F;

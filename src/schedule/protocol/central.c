@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Central storage: w(t+1) = w(t) - v (1/T) sum_r g_r(w(t)), with one copy of w in a window, which
- * all ranks read. Each rank has the sum of its shard of the gradients and updates that shard
+ * Central storage: w(t+1) = w(t) - v (1/T) sum_r g_r(w(t)), with one copy of w in shared memory,
+ * which all ranks read. Each rank has the sum of its shard of the gradients and updates that shard
  * (tf.distribute's CentralStorageStrategy).
  */
 #include "schedule/protocol/roles.h"
@@ -26,7 +26,7 @@ static ech_joining publishes(const ech_bucket *bucket)
 
 const ech_protocol ech_protocol_central = {
     .worker = {ECH_STAGES(stages), ECH_COUNTED_TURNS, .update = ech_frame_update_all},
-    .space = ECH_SPACE_WINDOW,
+    .space = ECH_SPACE_SHARED,
     .owner = ech_protocol_each_owns,
     .share = shares,
     .joining = publishes,

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lock-free training. Rank r adds its update u_r = -v g_r(w) to weights in a window, which all
+ * Lock-free training. Rank r adds its update u_r = -v g_r(w) to weights in shared memory, which all
  * ranks share, without a lock. w is what it last pulled from there, possibly while others were
  * adding (Hogwild!: Recht et al. 2011).
  *
  * HogWild++ (Zhang, Hsieh, Akella 2016): clusters of ranks have weights of their own, and a token
  * circulates in the ring of clusters. Its visit v is at cluster v mod n, whose first rank relays
- * the additions of all its ranks, and sends the token on. The next visit begins
+ * the additions of all its ranks, and sends the ring token on. The next visit begins
  * parallel.token_updates turns later. So visits begin after the same turns on all ranks, and a list
- * knows which visits are its rank's. The token waits for ranks; ranks wait neither for it nor for
- * each other, unless one is that many turns ahead of another. Additions after a cluster's last
- * visit are missing on other clusters; so after the last turn, once all ranks have met, the token
- * circulates once more.
+ * knows which visits are its rank's. The ring token waits for ranks; ranks wait neither for it nor
+ * for each other, unless one is that many turns ahead of another. Additions after a cluster's last
+ * visit are missing on other clusters; so after the last turn, once all ranks have met, the ring
+ * token circulates once more.
  */
 #include <limits.h>
 
@@ -24,7 +24,7 @@ static const ech_bucket_stage stages[] = {
     ECH_BUCKET_PULL,
 };
 
-/* The next bucket from `bucket` on that has weights in the window: layer states are each rank's
+/* The next bucket from `bucket` on that has weights in shared memory: layer states are each rank's
  * own. The number of buckets: there is none. */
 static int next_shared(const ech_framing *f, int bucket)
 {
@@ -32,14 +32,14 @@ static int next_shared(const ech_framing *f, int bucket)
     return bucket;
 }
 
-/* ---- the token ---- */
+/* ---- the ring token ---- */
 
 static int clusters_of(const ech_framing *f)
 {
     return f->plan->schedule->ring.clusters;
 }
 
-/* True if the list's rank has the token at that visit. */
+/* True if the list's rank has the ring token at that visit. */
 static bool leads(const ech_framing *f, int visit)
 {
     return ech_ring_leader(&f->plan->schedule->ring, visit) == f->plan->rank;
@@ -50,15 +50,15 @@ static int add_message(ech_framing *f, ech_step_kind kind, int turn, int peer, i
     int here = ech_frame_add(f, kind, turn, -1, after);
     ech_step *step = &f->list->step.at[here];
     step->peer = ech_ring_leader(&f->plan->schedule->ring, peer);
-    step->bytes = f->plan->persistent.at[f->plan->token].bytes;
+    step->bytes = f->plan->persistent.at[f->plan->ring_token].bytes;
     return here;
 }
 
-/* Receives the token of the previous visit, and relays the cluster's additions. */
+/* Receives the ring token of the previous visit, and relays the cluster's additions. */
 static void take(ech_framing *f, int visit, int turn, int after)
 {
     int before = clusters_of(f) + visit - 1, received = -1;
-    if (visit > 0) received = add_message(f, ECH_STEP_RECV_TOKEN, turn, before, f->passed);
+    if (visit > 0) received = add_message(f, ECH_STEP_RECV_RING_TOKEN, turn, before, f->passed);
     int first = next_shared(f, 0);
     for (int b = first; b < (int)f->plan->bucket.n; b = next_shared(f, b + 1)) {
         int relay = ech_frame_add(f, ECH_STEP_RELAY, turn, b, b > first ? -1 : after);
@@ -75,8 +75,8 @@ static void visit_next(ech_framing *f, int turn, int after)
     if (!leads(f, visit)) return;
     take(f, visit, turn, after);
     if (f->visits < f->list->turns / turns + clusters_of(f))
-        f->passed =
-            add_message(f, ECH_STEP_SEND_TOKEN, turn, visit + 1, ech_frame_last_compute(f->list));
+        f->passed = add_message(f, ECH_STEP_SEND_RING_TOKEN, turn, visit + 1,
+                                ech_frame_last_compute(f->list));
 }
 
 static void end_turn(ech_framing *f, int turn)
@@ -109,7 +109,7 @@ static int add_meet(ech_framing *f, int after)
     return meet;
 }
 
-/* A span begins with the common weights in the window. */
+/* A span begins with the common weights in shared memory. */
 static void begin(ech_framing *f)
 {
     for (int b = next_shared(f, 0); b < (int)f->plan->bucket.n; b = next_shared(f, b + 1))
@@ -183,8 +183,8 @@ static void values(ech_plan *plan)
         int value = add_copy(plan, ECH_MEMORY_RELAYED, b);
         if (b == 0) plan->relayed = value;
     }
-    plan->token =
-        ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, ECH_STAGING_TOKEN, sizeof(int64_t));
+    plan->ring_token =
+        ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, ECH_STAGING_RING_TOKEN, sizeof(int64_t));
 }
 
 static int all_ranks(const ech_layout *layout)
@@ -201,7 +201,7 @@ static const ech_serial_step serial[] = {
     ECH_OP(GATHER), ECH_OP(READ),          ECH_WITH(LOAD, READ),
     ECH_OP(CHANGE), ECH_WITH(RUN, NEWEST), ECH_OP(GRADIENTS),
     ECH_OP(MOVE),   ECH_OP(END),           ECH_OP(LOSS),
-    ECH_OP(END),    ECH_OP(TOKEN),         ECH_WITH(COMPARE, SUM),
+    ECH_OP(END),    ECH_OP(RING_TOKEN),    ECH_WITH(COMPARE, SUM),
     ECH_OP(END)};
 
 const ech_protocol ech_protocol_lock_free = {

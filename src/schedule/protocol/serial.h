@@ -63,12 +63,12 @@ typedef enum ech_serial_op {
      * gradient from GATHER or MEAN. Adds its loss and tokens. With VERSIONS, the newest is one of
      * them. */
     ECH_DO_RUN,
-    ECH_DO_CLEAR, /* sum = 0 */
-    ECH_DO_ADD,   /* sum = sum + gradient of RUN times its tokens */
-    ECH_DO_MEAN,  /* RUN uses sum / tokens of the training step so far */
-    ECH_DO_MOVE,  /* sum = sum + (newest - newest before RUN) / workers */
-    ECH_DO_TOKEN, /* sum = begun + sum; with several clusters, combined as the token does */
-    ECH_DO_MEET,  /* each own = the step's equation of all, element by element */
+    ECH_DO_CLEAR,      /* sum = 0 */
+    ECH_DO_ADD,        /* sum = sum + gradient of RUN times its tokens */
+    ECH_DO_MEAN,       /* RUN uses sum / tokens of the training step so far */
+    ECH_DO_MOVE,       /* sum = sum + (newest - newest before RUN) / workers */
+    ECH_DO_RING_TOKEN, /* sum = begun + sum; of several clusters, as the ring token does */
+    ECH_DO_MEET,       /* each own = the step's equation of all, element by element */
     ECH_DOES
 } ech_serial_op;
 

@@ -81,21 +81,21 @@ static ech_flow whole_flow(const ech_traffic_count *c, const ech_step *step, con
     return flow;
 }
 
-/* The most elements of one piece of an exchange of rows: as many as the packed buffer has, or fewer
- * if the windows of all its rounds have no room for these. */
-static int64_t piece_elements(const ech_traffic_count *c, const ech_block *block,
+/* The most elements of one split of an exchange of rows: as many as the packed buffer has, or fewer
+ * if the slices of all its rounds have no room for these. */
+static int64_t split_elements(const ech_traffic_count *c, const ech_block *block,
                               const ech_node *node, int64_t packed, int members)
 {
     const ech_exchange *does = &node->layer->exchange;
     if (does->kind != ECH_COLLECTIVE_EXCHANGE_ROWS) return packed;
-    int windows = does->distance > 0 ? node->out[0] : node->in[0];
-    int64_t piece = ech_shape_count(&block->value.at[windows].shape, c->list->extent) / members;
-    piece *= ech_node_round(node).of;
-    return piece < packed ? piece : packed;
+    int slices = does->distance > 0 ? node->out[0] : node->in[0];
+    int64_t split = ech_shape_count(&block->value.at[slices].shape, c->list->extent) / members;
+    split *= ech_node_round(node).of;
+    return split < packed ? split : packed;
 }
 
 /* The most that the rounds after the first exchange counts for the first such round; B, which
- * recomputes them, sends it again. Windows that tensor ranks gather may be full in each round, in
+ * recomputes them, sends it again. Slices that tensor ranks gather may be full in each round, in
  * as many segments as there are counts. */
 static ech_flow call_flow(const ech_traffic_count *c, const ech_step *step, const ech_block *block)
 {
@@ -106,11 +106,11 @@ static ech_flow call_flow(const ech_traffic_count *c, const ech_step *step, cons
     const ech_membership *m = &c->of[step->group];
     elements = ech_step_sent_elements(does, elements, *m);
     const ech_node *node = &block->node.at[call->node];
-    int64_t piece = piece_elements(c, block, node, elements, m->size);
+    int64_t split = split_elements(c, block, node, elements, m->size);
     bool rest = ech_step_exchanges_rest(block, call);
     bool second = call->recompute && node->round == 1;
     bool back = does->distance < 0;
-    int64_t most = ech_collective_most(step->collective, dtype, back ? piece : elements,
+    int64_t most = ech_collective_most(step->collective, dtype, back ? split : elements,
                                        ech_plan_among(c->plan, m->size), m->index, back);
     if (ech_node_goes_by_counts(node) && step->collective != ECH_COLLECTIVE_EXCHANGE_ROWS)
         return (ech_flow){.calls = 1, .messages = -1, .more = most - step->bytes};

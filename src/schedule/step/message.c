@@ -18,7 +18,7 @@ ech_message_kind ech_step_kind_message(ech_step_kind kind)
 {
     const ech_step_row *row = ech_step_row_of(kind);
     bool backward = row->phase == ECH_BACKWARD_INPUT, kept = row->methods == &ech_kept_methods;
-    if (row->methods == &ech_token_methods) return ECH_MESSAGE_TOKEN;
+    if (row->methods == &ech_ring_token_methods) return ECH_MESSAGE_RING_TOKEN;
     if (kept) return backward ? ECH_MESSAGE_BACK : ECH_MESSAGE_KEPT;
     return backward ? ECH_MESSAGE_GRADIENTS : ECH_MESSAGE_ACTIVATIONS;
 }

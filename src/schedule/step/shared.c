@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps on weights in the window: PUBLISH for weights that all ranks share; OFFER, LIST_ROWS, ADD,
- * PULL and RELAY for weights to which lock-free ranks add.
+ * Steps on weights in shared memory: PUBLISH for weights that all ranks share; OFFER, LIST_ROWS,
+ * ADD, PULL and RELAY for weights to which lock-free ranks add.
  */
 #include "schedule/step/step.h"
 #include "schedule/operands.h"
@@ -25,7 +25,7 @@ const ech_step_methods ech_publish_methods = {
 
 /* ---- OFFER, LIST_ROWS, ADD, PULL, RELAY ---- */
 
-/* A cluster's weights in the window; clusters are counted from this rank's. */
+/* A cluster's weights in shared memory; clusters are counted from this rank's. */
 static void touch_common(ech_accessor *a, int distance, bool write)
 {
     const ech_schedule_ring *ring = &a->plan->schedule->ring;
@@ -33,8 +33,8 @@ static void touch_common(ech_accessor *a, int distance, bool write)
     ech_access_value(a, ech_plan_common(a->plan, a->step->index, cluster), write);
 }
 
-/* A rank that will get the token starts with the relayed weights; so does the first rank with the
- * token. Gradients that must be zero at the beginning of a turn are zeroed. */
+/* A rank that will get the ring token starts with the relayed weights; so does the first rank with
+ * the token. Gradients that must be zero at the beginning of a turn are zeroed. */
 static void touch_offer(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
@@ -44,7 +44,7 @@ static void touch_offer(ech_accessor *a)
     if (ech_bucket_is_listed(bucket))
         ech_access_as(a, ECH_USE_SUM, ech_access_gradients(a, a->step->index), true);
     if (relayed >= 0) ech_access_value(a, relayed, true);
-    if (relayed >= 0 && a->plan->rank == 0) ech_access_value(a, a->plan->token, true);
+    if (relayed >= 0 && a->plan->rank == 0) ech_access_value(a, a->plan->ring_token, true);
 }
 
 /* The host sorts ids in staging, which has twice the room. */
@@ -99,8 +99,8 @@ bool ech_step_relays_last(const ech_plan *plan, const ech_list *list, const ech_
     return step->count >= list->turns / plan->schedule->ring.turns;
 }
 
-/* Only the rank with the token relays; a cluster's own ranks add to its weights, and there may be
- * only one. */
+/* Only the rank with the ring token relays; a cluster's own ranks add to its weights, and there may
+ * be only one. */
 int ech_step_relays_alone(const ech_plan *plan, const ech_list *list, const ech_step *step)
 {
     if (ech_step_relays_last(plan, list, step)) return 2;
@@ -109,7 +109,7 @@ int ech_step_relays_alone(const ech_plan *plan, const ech_list *list, const ech_
 
 static void touch_relay(ech_accessor *a)
 {
-    ech_access_value(a, a->plan->token, true);
+    ech_access_value(a, a->plan->ring_token, true);
     ech_access_value(a, a->plan->relayed + a->step->index, true);
     touch_common(a, 0, true);
     touch_common(a, 1, true);

@@ -368,7 +368,7 @@ static void free_shelf(shelf *row)
     free(row);
 }
 
-void ech_pass_place(const ech_plan *plan, ech_list *list, ech_space space)
+void ech_pass_offsets(const ech_plan *plan, ech_list *list, ech_space space)
 {
     placer p = {.plan = plan, .list = list, .space = space, .start = plan->persistent_bytes[space]};
     p.all = ech_calloc(list->value.n + 1, sizeof *p.all);

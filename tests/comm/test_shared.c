@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Windows. There is one copy of the memory that all ranks share: the first rank that opens the
- * window allocates it, and the last one that closes it frees it. A rank reads what another one
- * wrote before a message between them. Ranks that are processes have no window.
+ * Shared memory. There is one copy of the memory that all ranks share: the first rank that maps
+ * it allocates it, and the last one that unmaps it frees it. A rank reads what another one
+ * wrote before a message between them. Ranks that are processes share none.
  */
 
 #include <string.h>
@@ -49,7 +49,7 @@ static ech_status share(ech_comm *comm, const ech_device *device, ech_group *all
     int rank = ech_comm_rank(comm), next = (rank + 1) % RANKS;
     size_t bytes = (size_t)(time + 1) * RANKS * NUMBERS * sizeof(int);
     void *memory;
-    ECH_TRY(ech_comm_take_window(comm, device, bytes, &memory));
+    ECH_TRY(ech_comm_map_shared(comm, device, bytes, &memory));
     int *numbers = memory;
     for (int i = 0; i < NUMBERS; i++) {
         RANKS_CHECK(numbers[rank * NUMBERS + i] == 0);
@@ -58,7 +58,7 @@ static ech_status share(ech_comm *comm, const ech_device *device, ech_group *all
     ECH_TRY(ech_group_barrier(all));
     for (int i = 0; i < NUMBERS; i++) RANKS_CHECK(numbers[next * NUMBERS + i] == next + time);
     ECH_TRY(ech_group_barrier(all));
-    ech_comm_give_window(comm);
+    ech_comm_unmap_shared(comm);
     return ech_group_barrier(all);
 }
 
@@ -86,7 +86,7 @@ TEST(all_share_one_copy)
 static ech_status take_none(ech_comm *comm, void *context)
 {
     void *memory;
-    RANKS_CHECK(ech_comm_take_window(comm, context, 8, &memory) == ECH_ENOMEM);
+    RANKS_CHECK(ech_comm_map_shared(comm, context, 8, &memory) == ECH_ENOMEM);
     return ECH_OK;
 }
 
@@ -103,7 +103,7 @@ static ech_status ask_processes(ech_comm *comm, void *context)
     void *memory;
     const ech_comm_backend *opened = comm->opened, processes = {.name = "mpi"};
     comm->opened = &processes;
-    ech_status status = ech_comm_take_window(comm, context, 8, &memory);
+    ech_status status = ech_comm_map_shared(comm, context, 8, &memory);
     comm->opened = opened;
     RANKS_CHECK(status == ECH_EUNSUPPORTED);
     RANKS_CHECK(strstr(ech_last_error(), "set parallel.comm = local"));

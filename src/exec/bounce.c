@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the host reads and writes device memory: through a window of the host arena, of fixed size.
+ * How the host reads and writes device memory: through a bounce buffer of the host arena.
  * The rank's own thread uses it; while that waits for a checkpoint, the thread that writes the
  * checkpoint does.
  */
@@ -8,7 +8,7 @@
 
 #include "exec/state.h"
 
-/* The side that is not the window may be on the device, on the host, or on disk. */
+/* The side that is not the bounce buffer may be on the device, on the host, or on disk. */
 static ech_status copy_now(const ech_exec *exec, ech_lane lane, void *to, const void *from,
                            size_t bytes)
 {
@@ -30,11 +30,11 @@ static ech_status copy_for_saver(void *context, void *to, const void *from, size
     return copy_now(context, ECH_LANE_DISK, to, from, bytes);
 }
 
-void ech_window_create(ech_exec *exec)
+void ech_bounce_create(ech_exec *exec)
 {
-    char *window = ech_exec_look(exec, exec->plan->window);
-    exec->copier[0] = (ech_saved_copier){exec, copy_for_rank, window, ECH_WINDOW_BYTES};
-    exec->copier[1] = (ech_saved_copier){exec, copy_for_saver, window, ECH_WINDOW_BYTES};
+    char *bounce = ech_exec_look(exec, exec->plan->bounce);
+    exec->copier[0] = (ech_saved_copier){exec, copy_for_rank, bounce, ECH_BOUNCE_BYTES};
+    exec->copier[1] = (ech_saved_copier){exec, copy_for_saver, bounce, ECH_BOUNCE_BYTES};
 }
 
 void ech_exec_copy(ech_exec *exec, void *to, const void *from, size_t bytes)
@@ -42,12 +42,12 @@ void ech_exec_copy(ech_exec *exec, void *to, const void *from, size_t bytes)
     ech_exec_fail(exec, copy_for_rank(exec, to, from, bytes));
 }
 
-/* Converts numbers of the window's elements; fp32, fp64 and uint8 without loss. */
-static void convert(const ech_tensor *x, char *window, double *numbers, int64_t n, bool reads)
+/* Converts numbers of the buffer's elements; fp32, fp64 and uint8 without loss. */
+static void convert(const ech_tensor *x, char *bounce, double *numbers, int64_t n, bool reads)
 {
-    unsigned char *codes = (unsigned char *)window;
-    if (x->dtype != ECH_U8 && reads) ech_convert(window, x->dtype, numbers, ECH_F64, n);
-    if (x->dtype != ECH_U8 && !reads) ech_convert(numbers, ECH_F64, window, x->dtype, n);
+    unsigned char *codes = (unsigned char *)bounce;
+    if (x->dtype != ECH_U8 && reads) ech_convert(bounce, x->dtype, numbers, ECH_F64, n);
+    if (x->dtype != ECH_U8 && !reads) ech_convert(numbers, ECH_F64, bounce, x->dtype, n);
     for (int64_t i = 0; x->dtype == ECH_U8 && i < n; i++) {
         if (reads)
             numbers[i] = codes[i];
@@ -58,14 +58,14 @@ static void convert(const ech_tensor *x, char *window, double *numbers, int64_t 
 
 static void move(ech_exec *exec, const ech_tensor *x, double *numbers, bool reads)
 {
-    char *window = ech_exec_look(exec, exec->plan->window);
-    int64_t item = (int64_t)ech_dtype_bytes(x->dtype), most = ECH_WINDOW_BYTES / item;
+    char *bounce = ech_exec_look(exec, exec->plan->bounce);
+    int64_t item = (int64_t)ech_dtype_bytes(x->dtype), most = ECH_BOUNCE_BYTES / item;
     for (int64_t at = 0, n, all = ech_tensor_count(x); at < all; at += n) {
         n = all - at < most ? all - at : most;
         char *device = (char *)x->data + at * item;
-        if (reads) ech_exec_copy(exec, window, device, (size_t)(n * item));
-        convert(x, window, numbers + at, n, reads);
-        if (!reads) ech_exec_copy(exec, device, window, (size_t)(n * item));
+        if (reads) ech_exec_copy(exec, bounce, device, (size_t)(n * item));
+        convert(x, bounce, numbers + at, n, reads);
+        if (!reads) ech_exec_copy(exec, device, bounce, (size_t)(n * item));
     }
 }
 

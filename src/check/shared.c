@@ -2,7 +2,7 @@
  *
  * Checks the weights that all ranks share.
  *
- * Central: a rank that updates weights in the window must know that all ranks have read the old
+ * Central: a rank that updates weights in shared memory must know that all ranks have read the old
  * ones. They have when a fold over all ranks has ended that each rank begins after its last read.
  * check/versions.c checks that a rank reads others' weights only after they were published.
  *
@@ -13,17 +13,17 @@
  * nothing earlier.
  *
  * With several clusters all ranks meet once more, between these two: after that barrier there is
- * only a round of relays. The token is at the first cluster when the list begins, and is passed by
- * messages between neighbours, which check/plans.c pairs one to one, so there is exactly one. Its
- * holder relays all buckets, once; no other rank does. Visits follow each other around the ring, at
- * the prescribed turns.
+ * only a round of relays. The ring token is at the first cluster when the list begins, and is
+ * passed by messages between neighbours, which check/plans.c pairs one to one, so there is exactly
+ * one. Its holder relays all buckets, once; no other rank does. Visits follow each other around the
+ * ring, at the prescribed turns.
  *
  * check/plans.c proves that all ranks take part in folds and barriers.
  */
 #include "check/promise.h"
 #include "schedule/operands.h"
 
-typedef struct window_check {
+typedef struct shared_check {
     const ech_plan *plan;
     const ech_list *list;
     ech_known known;
@@ -34,11 +34,11 @@ typedef struct window_check {
     int offered, pulled; /* buckets: before the first barrier, and after the second */
     int last_offer, last_add, last_pull; /* -1: none yet */
     int clusters;
-    bool leads, has_token; /* the rank is its cluster's first; and has the token now */
-    int visit, relays;     /* the next visit to this cluster, and number of relays in it */
-    int last_relay, came;  /* -1: none yet */
+    bool leads, has_ring_token; /* the rank is its cluster's first; and has the ring token now */
+    int visit, relays;          /* the next visit to this cluster, and number of relays in it */
+    int last_relay, came;       /* -1: none yet */
     bool ended;
-} window_check;
+} shared_check;
 
 static bool folds(const ech_step *step)
 {
@@ -46,14 +46,14 @@ static bool folds(const ech_step *step)
 }
 
 /* True if the step begins after the end of `other`, of that lane. */
-static bool knows(const window_check *c, const ech_step *step, ech_lane lane, int other)
+static bool knows(const shared_check *c, const ech_step *step, ech_lane lane, int other)
 {
     return step->lane == lane || c->known.step[step->lane][lane] >= other;
 }
 
 /* ---- central ---- */
 
-static ech_status update(const window_check *c, int s)
+static ech_status update(const shared_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     const ech_bucket *bucket = &c->plan->bucket.at[step->index];
@@ -64,7 +64,7 @@ static ech_status update(const window_check *c, int s)
                       step->index);
 }
 
-static ech_status check_central(window_check *c, int s)
+static ech_status check_central(shared_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     if (folds(step) && knows(c, step, ECH_LANE_COMPUTE, c->read)) c->met = s;
@@ -77,18 +77,18 @@ static ech_status check_central(window_check *c, int s)
 
 /* ---- lock-free ---- */
 
-/* Buckets with weights in the window. */
-static int shared_by_all(const window_check *c)
+/* Buckets with weights in shared memory. */
+static int shared_by_all(const shared_check *c)
 {
     return ech_plan_shared(c->plan, (int)c->plan->bucket.n);
 }
 
-static int last_meeting(const window_check *c)
+static int last_meeting(const shared_check *c)
 {
     return c->clusters > 1 ? 3 : 2;
 }
 
-static ech_status meet(window_check *c, int s)
+static ech_status meet(shared_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     int before = c->meetings ? c->last_add : c->last_offer;
@@ -103,7 +103,7 @@ static ech_status meet(window_check *c, int s)
     return ECH_OK;
 }
 
-static ech_status pull(window_check *c, int s)
+static ech_status pull(shared_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     bool last = step->version == c->list->updates + 1;
@@ -115,7 +115,7 @@ static ech_status pull(window_check *c, int s)
     return ECH_OK;
 }
 
-static ech_status add(window_check *c, int s)
+static ech_status add(shared_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     c->last_add = s;
@@ -123,31 +123,31 @@ static ech_status add(window_check *c, int s)
     return ECH_REJECT(c, s, "does not wait until all ranks have offered");
 }
 
-/* ---- the token ---- */
+/* ---- the ring token ---- */
 
 /* The first cluster has it. */
-static void begin_token(window_check *c)
+static void begin_ring_token(shared_check *c)
 {
     const ech_schedule_ring *ring = &c->plan->schedule->ring;
     int cluster = ech_ring_cluster(ring, c->plan->rank);
     c->clusters = ring->clusters;
     c->leads = ech_ring_leader(ring, cluster) == c->plan->rank;
-    c->has_token = cluster == 0;
+    c->has_ring_token = cluster == 0;
     c->visit = cluster;
 }
 
 /* Number of visits before the end of a turn, and in all. */
-static int visits_of(const window_check *c, int turn)
+static int visits_of(const shared_check *c, int turn)
 {
     return (turn + 1) / c->plan->schedule->ring.turns;
 }
 
-static int all_visits(const window_check *c)
+static int all_visits(const shared_check *c)
 {
     return visits_of(c, c->list->turns - 1) + c->clusters;
 }
 
-static ech_status pass_token(window_check *c, int s)
+static ech_status pass_ring_token(shared_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     bool sends = ech_step_sends(step);
@@ -158,12 +158,12 @@ static ech_status pass_token(window_check *c, int s)
         return ECH_REJECT(c, s, "is of a rank that never has the token");
     if (step->peer != peer)
         return ECH_REJECT(c, s, "has peer %d, not the neighbour, %d", step->peer, peer);
-    if (sends != c->has_token)
+    if (sends != c->has_ring_token)
         return ECH_REJECT(c, s, sends ? "sends a token that is not here" : "makes two tokens");
     if (sends &&
         (c->relays != shared_by_all(c) || !knows(c, step, ECH_LANE_COMPUTE, c->last_relay)))
         return ECH_REJECT(c, s, "does not wait for what is relayed");
-    c->has_token = !sends;
+    c->has_ring_token = !sends;
     c->relays = 0;
     if (sends)
         c->visit += c->clusters;
@@ -172,12 +172,12 @@ static ech_status pass_token(window_check *c, int s)
     return ECH_OK;
 }
 
-static ech_status relay(window_check *c, int s)
+static ech_status relay(shared_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     bool known = c->came < 0 || knows(c, step, ECH_LANE_RECEIVE, c->came);
     bool drains = ech_step_relays_last(c->plan, c->list, step);
-    if (!c->has_token || !known) return ECH_REJECT(c, s, "does not have the token");
+    if (!c->has_ring_token || !known) return ECH_REJECT(c, s, "does not have the token");
     bool shared = !c->plan->bucket.at[step->index].commits;
     if (!shared || ech_plan_shared(c->plan, step->index) != c->relays || step->count != c->visit ||
         step->count >= all_visits(c))
@@ -192,14 +192,14 @@ static ech_status relay(window_check *c, int s)
 }
 
 /* The last visit to this cluster is over: a later one would be another round. */
-static bool has_relayed(const window_check *c)
+static bool has_relayed(const shared_check *c)
 {
-    int next = c->visit + (c->has_token && c->relays > 0 ? c->clusters : 0);
+    int next = c->visit + (c->has_ring_token && c->relays > 0 ? c->clusters : 0);
     return c->clusters < 2 || !c->leads || next >= all_visits(c);
 }
 
 /* A single rank meets no other. */
-static ech_status check_lock_free(window_check *c, int s)
+static ech_status check_lock_free(shared_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     if (step->kind == ECH_STEP_OFFER) {
@@ -209,8 +209,8 @@ static ech_status check_lock_free(window_check *c, int s)
     }
     if (step->kind == ECH_STEP_MEET) return meet(c, s);
     if (step->kind == ECH_STEP_RELAY) return relay(c, s);
-    if (step->kind == ECH_STEP_SEND_TOKEN || step->kind == ECH_STEP_RECV_TOKEN)
-        return pass_token(c, s);
+    if (step->kind == ECH_STEP_SEND_RING_TOKEN || step->kind == ECH_STEP_RECV_RING_TOKEN)
+        return pass_ring_token(c, s);
     if (step->kind == ECH_STEP_ADD) return add(c, s);
     if (step->kind == ECH_STEP_PULL) return pull(c, s);
     if (folds(step) && c->last_pull >= 0 && knows(c, step, ECH_LANE_COMPUTE, c->last_pull))
@@ -222,9 +222,9 @@ static ech_status check_lock_free(window_check *c, int s)
     return ECH_REJECT(c, s, "comes before all ranks have pulled all weights");
 }
 
-ech_status ech_check_window(const ech_plan *plan, const ech_list *list)
+ech_status ech_check_shared(const ech_plan *plan, const ech_list *list)
 {
-    window_check c = {.plan = plan,
+    shared_check c = {.plan = plan,
                       .list = list,
                       .known = ech_known_begin(),
                       .read = -1,
@@ -237,7 +237,7 @@ ech_status ech_check_window(const ech_plan *plan, const ech_list *list)
                       .last_pull = -1};
     const ech_protocol_promise *of = ech_protocol_promise_of(plan);
     bool shares = of->update == ECH_STEP_ADD && plan->layout->world > 1;
-    if (shares) begin_token(&c);
+    if (shares) begin_ring_token(&c);
     for (int s = 0; s < (int)list->step.n; s++) {
         ech_known_learn(&c.known, list, &list->step.at[s]);
         if (of->spread == ECH_STEP_PUBLISH) ECH_TRY(check_central(&c, s));
