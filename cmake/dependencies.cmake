@@ -58,7 +58,7 @@ if(ECH_WANTS_BLAS)
   find_path(OPENBLAS_INCLUDE cblas.h
             PATHS /usr/include/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-openmp NO_DEFAULT_PATH)
   if(NOT OPENBLAS_LIBRARY OR NOT OPENBLAS_INCLUDE)
-    set(lacking "not found (Debian's libopenblas-openmp-dev); fp64 will be slower")
+    set(lacking "not found (Debian's libopenblas-openmp-dev); fp64, and fp32 on AVX2, will be slower")
   endif()
 endif()
 ech_decide(BLAS "OpenBLAS" "${lacking}" "${OPENBLAS_LIBRARY}")

@@ -53,8 +53,8 @@ set(isa_avx512 -march=x86-64-v4 -mprefer-vector-width=512)
 set(isa_avx512bf16 ${isa_avx512} -mavx512bf16)
 
 file(GLOB cpu_sources CONFIGURE_DEPENDS cpu/*.c)
-set(cpu_library cpu/conv2d.c cpu/conv2d_pixels.c cpu/conv2d_strips.c cpu/grouped_library.c
-    cpu/library.c cpu/matmul.c) # these call oneDNN
+set(cpu_library cpu/conv2d.c cpu/conv2d_pixels.c cpu/conv2d_strips.c cpu/gemm.c
+    cpu/grouped_library.c cpu/library.c cpu/matmul.c) # these call oneDNN, gemm.c also OpenBLAS
 list(TRANSFORM cpu_library PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
 list(REMOVE_ITEM cpu_sources ${cpu_library} ${CMAKE_CURRENT_SOURCE_DIR}/cpu/sets.c)
 set(sources_f32 ${cpu_sources})

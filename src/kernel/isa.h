@@ -27,8 +27,8 @@ const char *ech_isa_name(ech_isa isa);
 bool ech_isa_works(ech_isa isa);
 /* The process's instruction set; the first call decides it. It also limits oneDNN: to AVX-512
  * without bf16 for avx512, to AVX2 for avx2, to SSE4.1, its lowest, for portable. (OpenBLAS
- * computes the fp64 products; OPENBLAS_CORETYPE limits it.) Errors: ECH_EUSAGE if ECHELON_ISA names
- * no set, or one that does not work here. */
+ * computes the fp64 products, and with avx2 some of fp32, see cpu/gemm.c; OPENBLAS_CORETYPE limits
+ * it.) Errors: ECH_EUSAGE if ECHELON_ISA names no set, or one that does not work here. */
 ech_status ech_isa_decide(ech_isa *out);
 
 #endif

@@ -245,13 +245,19 @@ static const char *library_isa(void)
 }
 #endif
 
-/* Describes which library computes products in fp32 and narrower types. */
-static void describe_products(char *out, size_t n)
+#ifdef ECH_HAS_BLAS
+enum { ECH_BLAS_HELPS = 1 };
+#else
+enum { ECH_BLAS_HELPS = 0 };
+#endif
+
+/* Describes which libraries compute products in fp32 and narrower types. */
+static void describe_products(ech_isa isa, char *out, size_t n)
 {
 #if defined(ECH_HAS_ONEDNN)
     const dnnl_version_t *version = dnnl_version();
-    snprintf(out, n, "oneDNN %d.%d.%d (%s)", version->major, version->minor, version->patch,
-             library_isa());
+    snprintf(out, n, "oneDNN %d.%d.%d (%s)%s", version->major, version->minor, version->patch,
+             library_isa(), ECH_BLAS_HELPS && isa == ECH_ISA_AVX2 ? " and OpenBLAS" : "");
 #elif defined(ECH_KERNEL_CPU)
     snprintf(out, n, "tiles of this program's own (built without oneDNN)");
 #else
@@ -266,7 +272,7 @@ const char *ech_kernels_describe(void)
     ech_isa isa = ECH_ISA_PORTABLE;
     bool decided = ech_isa_decide(&isa) == ECH_OK;
     ECH_ASSERT(decided);
-    describe_products(products, sizeof products);
+    describe_products(isa, products, sizeof products);
 #ifdef ECH_HAS_BLAS
     snprintf(text, sizeof text, "%s, fp32 products by %s, fp64 by OpenBLAS (%s)", ech_isa_name(isa),
              products, openblas_get_corename());

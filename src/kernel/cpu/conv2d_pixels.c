@@ -24,10 +24,10 @@
  *    16 x 16  128       64     70 / 76     85 / 79     48 / 52
  */
 #include <omp.h>
-#include <oneapi/dnnl/dnnl.h>
 #include <string.h>
 
 #include "kernel/cpu/conv2d.h"
+#include "kernel/cpu/gemm.h"
 #include "kernel/shape.h"
 
 /* Images of a batch, channels, and pixels of the output with which this way is the faster one; rows
@@ -75,13 +75,13 @@ static pixel_rows output_rows(const ech_conv2d *of, float *y, int64_t pixel, int
     return (pixel_rows){y + pixel * of->O + channel, of->P * of->Q * of->O};
 }
 
-/* c += op(a) op(b). Inside a parallel region the library uses only the calling thread. */
-static void add_product(char a_transposed, char b_transposed, int64_t M, int64_t N, int64_t K,
+/* c += op(a) op(b), by the calling thread. */
+static void add_product(bool a_transposed, bool b_transposed, int64_t M, int64_t N, int64_t K,
                         pixel_rows a, pixel_rows b, pixel_rows c)
 {
-    dnnl_status_t status = dnnl_sgemm(a_transposed, b_transposed, M, N, K, 1.0F, a.at, a.stride,
-                                      b.at, b.stride, 1.0F, c.at, c.stride);
-    ECH_ASSERT(status == dnnl_success); /* fails only on wrong arguments or without memory */
+    const ech_gemm product = {M,   N, K, a.stride, b.stride, c.stride, a_transposed, b_transposed,
+                              true};
+    ech_cpu_gemm(&product, a.at, b.at, c.at);
 }
 
 /* The channels [begin, end) of n that the calling thread computes: at most n / threads + UNIT. */
@@ -136,7 +136,7 @@ static void forward(const ech_conv2d *of, float *x, const float *bias, float *y,
             int64_t in = input_pixel(of, pixel, place);
             const pixel_rows weight = {packed + (place * of->O + own.begin) * of->C, of->C};
             if (in < 0) continue;
-            add_product('N', 'T', of->B, own.end - own.begin, of->C, input_rows(of, x, in, 0),
+            add_product(false, true, of->B, own.end - own.begin, of->C, input_rows(of, x, in, 0),
                         weight, output_rows(of, y, pixel, own.begin));
         }
 }
@@ -151,8 +151,8 @@ static void backward_input(const ech_conv2d *of, float *dx, float *dy, float *pa
             int64_t in = input_pixel(of, pixel, place);
             const pixel_rows weight = {packed + (place * of->C + own.begin) * of->O, of->O};
             if (in < 0) continue;
-            add_product('N', 'T', of->B, own.end - own.begin, of->O, output_rows(of, dy, pixel, 0),
-                        weight, input_rows(of, dx, in, own.begin));
+            add_product(false, true, of->B, own.end - own.begin, of->O,
+                        output_rows(of, dy, pixel, 0), weight, input_rows(of, dx, in, own.begin));
         }
 }
 
@@ -173,7 +173,7 @@ static void gather_rows(const pixel_rows *from, int64_t rows, int64_t columns, f
 static void multiply_gathered(const ech_conv2d *of, gathered *g, int64_t columns, float *gradient)
 {
     if (g->rows > 0)
-        add_product('T', 'N', columns, of->C, g->rows, (pixel_rows){g->dy, columns},
+        add_product(true, false, columns, of->C, g->rows, (pixel_rows){g->dy, columns},
                     (pixel_rows){g->x, of->C}, (pixel_rows){gradient, of->C});
     g->rows = 0;
 }

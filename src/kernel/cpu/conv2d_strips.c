@@ -14,10 +14,10 @@
  *     16 x 16, 128 to 128  48 / 65         8 x 8, 256 to 256    67 / 56
  */
 #include <omp.h>
-#include <oneapi/dnnl/dnnl.h>
 #include <string.h>
 
 #include "kernel/cpu/conv2d.h"
+#include "kernel/cpu/gemm.h"
 #include "kernel/shape.h"
 
 enum { WINDOW = 3, PLACES = WINDOW * WINDOW };
@@ -79,11 +79,16 @@ static void add_products(const ech_conv2d *of, const strip *s, const float *x, c
     for (int64_t row = 0; row < WINDOW; row++)
         for (int64_t begin = 0; begin < WINDOW; begin++) {
             int64_t windows = (s->pixels - begin + WINDOW - 1) / WINDOW;
-            dnnl_status_t status =
-                dnnl_sgemm('T', 'N', O, WINDOW * C, windows, 1.0F, dy + begin * O, WINDOW * O,
-                           x + (row * s->pitch + begin) * C, WINDOW * C, 1.0F,
-                           sum + row * O * WINDOW * C, WINDOW * C);
-            ECH_ASSERT(status == dnnl_success); /* only wrong arguments, or no memory */
+            const ech_gemm product = {.M = O,
+                                      .N = WINDOW * C,
+                                      .K = windows,
+                                      .a_stride = WINDOW * O,
+                                      .b_stride = WINDOW * C,
+                                      .c_stride = WINDOW * C,
+                                      .a_transposed = true,
+                                      .add = true};
+            ech_cpu_gemm(&product, dy + begin * O, x + (row * s->pitch + begin) * C,
+                         sum + row * O * WINDOW * C);
         }
 }
 

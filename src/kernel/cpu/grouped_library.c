@@ -1,27 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of rows by expert in fp32, by oneDNN's sgemm: it gets sizes at each call, so nothing is
- * made or kept for a count.
+ * Products of rows by expert in fp32, by a library's GEMM: it gets sizes at each call, so nothing
+ * is made or kept for a count.
  */
-#include <oneapi/dnnl/dnnl.h>
 #include <string.h>
 
 #include "kernel/cpu/blocks.h"
+#include "kernel/cpu/gemm.h"
 #include "kernel/cpu/rows.h"
 #include "kernel/shape.h"
 
 /* The largest block: large enough that a thread's GEMM packs its operands once for many products,
  * and small enough that threads share an expert. */
 enum { ROWS = 256, COLUMNS = 768, WEIGHT_ROWS = 384 };
-
-static void multiply(char a_transposed, char b_transposed, int64_t M, int64_t N, int64_t K,
-                     const float *a, int64_t a_stride, const float *b, int64_t b_stride, bool add,
-                     float *c, int64_t c_stride)
-{
-    dnnl_status_t status = dnnl_sgemm(a_transposed, b_transposed, M, N, K, 1.0F, a, a_stride, b,
-                                      b_stride, add ? 1.0F : 0.0F, c, c_stride);
-    ECH_ASSERT(status == dnnl_success); /* fails only on wrong arguments or without memory */
-}
 
 void ech_cpu_grouped_matmul(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
                             bool b_transposed, const ech_tensor *counts, bool accumulate,
@@ -38,10 +29,17 @@ void ech_cpu_grouped_matmul(ech_kernel_context *context, const ech_tensor *a, co
         const ech_grouped_block at = ech_grouped_block_at(counts, R, cut, i);
         const float *own = (const float *)b->data + at.expert * K * N;
         int64_t row = at.first + at.row;
-        multiply('N', b_transposed ? 'T' : 'N', at.row_end - at.row, at.column_end - at.column, K,
-                 (const float *)a->data + row * K, K,
-                 own + (b_transposed ? at.column * K : at.column), b_transposed ? K : N, accumulate,
-                 (float *)c->data + row * N + at.column, N);
+        const ech_gemm block = {.M = at.row_end - at.row,
+                                .N = at.column_end - at.column,
+                                .K = K,
+                                .a_stride = K,
+                                .b_stride = b_transposed ? K : N,
+                                .c_stride = N,
+                                .b_transposed = b_transposed,
+                                .add = accumulate};
+        ech_cpu_gemm(&block, (const float *)a->data + row * K,
+                     own + (b_transposed ? at.column * K : at.column),
+                     (float *)c->data + row * N + at.column);
     }
 }
 
@@ -55,8 +53,16 @@ static void multiply_weight(const ech_tensor *a, const ech_tensor *b, const ech_
         int64_t first = p * (a->shape[0] / P) + ech_rows_before(counts->data, X, p, expert);
         int64_t depth = ((const int32_t *)counts->data)[p * X + expert];
         if (depth == 0) continue;
-        multiply('T', 'N', rows, N, depth, (const float *)a->data + first * M + m, M,
-                 (const float *)b->data + first * N, N, add, to, N);
+        const ech_gemm part = {.M = rows,
+                               .N = N,
+                               .K = depth,
+                               .a_stride = M,
+                               .b_stride = N,
+                               .c_stride = N,
+                               .a_transposed = true,
+                               .add = add};
+        ech_cpu_gemm(&part, (const float *)a->data + first * M + m,
+                     (const float *)b->data + first * N, to);
         add = true;
     }
     if (!add) memset(to, 0, (size_t)(rows * N) * sizeof *to);

@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products by oneDNN and OpenBLAS: choosing the implementation by shape.
+ * Matrix products by libraries: choosing the implementation by shape.
  */
 #include <oneapi/dnnl/dnnl.h>
 #include <math.h>
 #include <string.h>
 
-#ifdef ECH_HAS_BLAS
-#include <cblas.h>
-#endif
-
+#include "kernel/cpu/gemm.h"
 #include "kernel/cpu/library.h"
 #include "kernel/cpu/rows.h"
 #include "kernel/cpu/vector.h"
-#include "kernel/isa.h"
 #include "kernel/shape.h"
 
 /* Parts are split between columns and rows of whole vectors; shorter sides would pack more than
@@ -22,12 +18,6 @@ enum { VECTOR = 16, LEAST_SIDE = 64 };
 
 /* A part of a 16-bit c has an fp32 sum in scratch, so its size is limited. */
 enum { MOST_ROWS = 256, MOST_COLUMNS = 1024 };
-
-#ifdef ECH_HAS_BLAS
-enum { ECH_BLAS_MULTIPLIES = 1 };
-#else
-enum { ECH_BLAS_MULTIPLIES = 0 };
-#endif
 
 /* The grid of parts of c: one per thread or, for a 16-bit c, several. */
 typedef struct grid {
@@ -56,34 +46,17 @@ static grid split(const ech_product *p, int threads)
     return best;
 }
 
-/* True if OpenBLAS computes this product or part in fp32. With AVX2, oneDNN 2.6 reads operands in
- * place if 1/M + 1/N is at least 0.0038 (nocopy_checker_avx2 of its gemm_driver.cpp). An operand
- * with a row for each k then takes a new cache line for each, and lines whose distance is a
- * multiple of 256 numbers share few sets of the cache. OpenBLAS packs. GFLOP/s on two Zen 5 cores,
- * of 272 at their peak with AVX2:
- *
- *                                        oneDNN    OpenBLAS
- *     dW 768 x 768, 1,024 rows           226       254
- *     dW 512 x 512, 1,024 rows           193       251
- *     dW 192 x 1,024, 2,048 rows         132       239
- *     y 1,024 to 1,024, 64 rows          144       232
- *     y 2,048 to 2,048, 256 rows         146       239
- *     y 1,024 to 4,096, 256 rows         155       253
- *
- * For other strides, thicker parts and AVX-512, oneDNN is as fast or faster. */
-static bool by_blas(const ech_product *p)
+static ech_gemm gemm_of(const ech_product *p)
 {
-    enum { SETS = 256 };
-    const double thin = 0.0038;
-    ech_isa isa = ECH_ISA_PORTABLE;
-    bool same_sets = (p->a_transposed && p->a_stride % SETS == 0) ||
-                     (!p->b_transposed && p->b_stride % SETS == 0);
-    if (!ECH_BLAS_MULTIPLIES || is_half(p, ECH_IN_A) || !same_sets ||
-        1.0 / (double)p->M + 1.0 / (double)p->N < thin)
-        return false;
-    return ech_isa_decide(&isa) == ECH_OK && isa == ECH_ISA_AVX2 && p->K <= INT32_MAX &&
-           p->M <= INT32_MAX && p->N <= INT32_MAX && p->a_stride <= INT32_MAX &&
-           p->b_stride <= INT32_MAX && p->c_stride <= INT32_MAX;
+    return (ech_gemm){.M = p->M,
+                      .N = p->N,
+                      .K = p->K,
+                      .a_stride = p->a_stride,
+                      .b_stride = p->b_stride,
+                      .c_stride = p->c_stride,
+                      .a_transposed = p->a_transposed,
+                      .b_transposed = p->b_transposed,
+                      .add = p->add == ECH_ADD_C};
 }
 
 /* True if c is made in parts, each by one thread with the library's GEMM (for fp32 sgemm); false if
@@ -124,7 +97,8 @@ static bool in_parts(const ech_product *p, int threads, bool dense)
     grid g = split(p, threads);
     if (!plain || p->K < LEAST_SIDE || p->M / g.rows < LEAST_SIDE || p->N / g.columns < LEAST_SIDE)
         return false;
-    return !p->has_bias || by_blas(p);
+    const ech_gemm whole = gemm_of(p);
+    return !p->has_bias || (!is_half(p, ECH_IN_A) && ech_cpu_gemm_is_blas(&whole));
 }
 
 /* Where part `i` of n of `length` begins. */
@@ -144,23 +118,6 @@ static void *element(const ech_product *p, void *const at[ECH_OPERANDS], int ope
     return (char *)at[operand] + (size_t)i * ech_dtype_bytes((ech_dtype)p->dtype[operand]);
 }
 
-static void multiply_floats(const ech_product *p, const float *a, const float *b, float *c)
-{
-    float more = p->add == ECH_ADD_C ? 1.0F : 0.0F;
-#ifdef ECH_HAS_BLAS
-    if (by_blas(p)) {
-        cblas_sgemm(CblasRowMajor, p->a_transposed ? CblasTrans : CblasNoTrans,
-                    p->b_transposed ? CblasTrans : CblasNoTrans, (int)p->M, (int)p->N, (int)p->K,
-                    1.0F, a, (int)p->a_stride, b, (int)p->b_stride, more, c, (int)p->c_stride);
-        return;
-    }
-#endif
-    dnnl_status_t status =
-        dnnl_sgemm(p->a_transposed ? 'T' : 'N', p->b_transposed ? 'T' : 'N', p->M, p->N, p->K, 1.0F,
-                   a, p->a_stride, b, p->b_stride, more, c, p->c_stride);
-    ECH_ASSERT(status == dnnl_success); /* fails only on wrong arguments or without memory */
-}
-
 static void multiply_part(ech_kernel_context *context, const ech_product *p,
                           void *const at[ECH_OPERANDS], grid g, int part)
 {
@@ -177,7 +134,8 @@ static void multiply_part(ech_kernel_context *context, const ech_product *p,
         ech_cpu_primitive(context, &own, (void *const[ECH_OPERANDS]){a, b, NULL, c, c});
         return;
     }
-    multiply_floats(&own, a, b, c);
+    const ech_gemm floats = gemm_of(&own);
+    ech_cpu_gemm(&floats, a, b, c);
 }
 
 /* Inside a parallel region the libraries use only the calling thread. */
