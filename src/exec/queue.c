@@ -109,6 +109,9 @@ ech_status ech_queues_create(ech_exec *exec, size_t steps, size_t ticks)
     for (int q = 0; q < count_queues(exec); q++)
         if (exec->on[q].queue)
             exec->device->call(exec->on[q].queue, prepare_thread, &exec, sizeof exec);
+    events->peers =
+        ech_pool_alloc(exec->pool, (size_t)(ECH_LANES + 1) * (size_t)exec->plan->layout->world *
+                                       sizeof *events->peers);
     events->marked.at = ech_grow(NULL, &events->marked.capacity, ticks, sizeof(int));
     return ECH_OK;
 }
@@ -283,10 +286,13 @@ static ech_status tell_fault(const ech_exec *exec)
              exec->where[list->kind][at]);
 }
 
+/* step: as for wait_for. */
 static ech_status report_stalled(const ech_exec *exec, const ech_step *step, double seconds)
 {
-    ECH_FREED int *peers = ech_calloc((size_t)exec->plan->layout->world, sizeof *peers);
-    return ech_comm_stalled(exec->comm, peers, find_peers(exec, step, peers), seconds);
+    int room = step ? (int)step->lane : ECH_LANES;
+    int *peers = exec->events.peers + room * exec->plan->layout->world;
+    int n = find_peers(exec, step ? step : find_standing(exec), peers);
+    return ech_comm_stalled(exec->comm, peers, n, seconds);
 }
 
 /* Waits on the thread of the step's lane; NULL: on the rank's thread, for the compute queue, which
@@ -305,7 +311,7 @@ static ech_status wait_for(ech_exec *exec, ech_event *event, const ech_step *ste
         if (!step && show_position(exec)) progress_at = now;
         if (now - progress_at > report_seconds) {
             shown = true;
-            ECH_TRY(report_stalled(exec, step ? step : find_standing(exec), now - progress_at));
+            ECH_TRY(report_stalled(exec, step, now - progress_at));
         }
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }

@@ -68,6 +68,7 @@ typedef struct ech_events {
     ech_event **queue;          /* [queues] the end of the run's work on the queue */
     ech_event **begins, **ends; /* [steps of the list] */
     ech_event **marks;          /* [ticks of the list] */
+    int *peers;                 /* [lanes + 1, world] ranks that a lane, or the rank, waits for */
     ECH_LIST(int) marked;       /* ticks of this run whose event was recorded */
     /* number of steps up to the last compute step that was queued, and up to the last that was
      * shown */

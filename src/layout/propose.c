@@ -174,8 +174,9 @@ static ech_status find_delays(const proposer *p, int stages)
 {
     ech_layout layout = {.world = p->world};
     int all = p->world / p->ranks, each = p->chunks > 1 ? all / stages : all;
-    ECH_TRY(ech_layout_fill_delays(p->config, &layout));
+    ech_status filled = ech_layout_fill_delays(p->config, &layout);
     ECH_FREED double *delay = layout.delay;
+    ECH_TRY(filled);
     for (int w = 0; w < all * p->chunks; w++) {
         int stage = p->chunks > 1 ? ech_placement_stage(p->needs->placement, w / each, stages) : 0;
         int first = (stage * each + w % each) * p->ranks;

@@ -463,7 +463,8 @@ TEST(test_withheld_on_one_side)
 
 /* Where R computes inputs from outputs, few elements are rounded; but a norm makes the last bit
  * large in a row that dropout has emptied. With a unit from another such run by chance, the error
- * of the second seed was 28 units, and of the others 4. */
+ * of the second seed was 28 units, and of the others 4. The largest of these is 0.3 units with AVX2
+ * and 0.02 with AVX-512. */
 TEST(test_units_of_inversion)
 {
     static const int seeds[] = {24, 28, 47, 57};
@@ -484,7 +485,7 @@ TEST(test_units_of_inversion)
         print_message("seed %d: error %.1e, unit %.1e\n", seeds[i], v.worst, v.unit);
         most = fmax(most, v.worst / v.unit);
     }
-    assert_true(most > 0.1 && most < 1);
+    assert_true(most > 0.01 && most < 1);
 }
 
 static char limit_error[500];
