@@ -95,7 +95,7 @@ static ech_status read_values(const ech_mapping_reader *r, const ech_yaml_node *
     ECH_TRY(ech_mapping_kind(r, map, name, ECH_YAML_MAP));
     for (const ech_yaml_node *at = map->first; at; at = at->next) {
         ECH_TRY(ech_mapping_word(r, at, at->key, "_-.", &value));
-        if (!*at->key || strpbrk(at->key, " ="))
+        if (!*at->key || strpbrk(at->key, " \t\n="))
             FAIL_AT(r, at, "%s: %.60s: must be one word", name, at->key);
         ech_text_append(&pairs, "%s%s=%s", pairs.n ? " " : "", at->key, value);
     }

@@ -60,6 +60,8 @@ static const struct refusal {
     {"constants: {model.norm: layrnorm}\n", "did you mean layernorm?"},
     {"constants: {model.vocab_size: 30}\n", "model.vocab_size: every model has its own"},
     {"constants: {model.window_layers: \"L G\"}\n", "must be one word without blanks"},
+    {"keys: {a: {key: model.hidden_act, values: {\"s\\tu\": swiglu}}}\n", "must be one word"},
+    {"keys: {a: {key: model.hidden_act, values: {\"s\\nu\": swiglu}}}\n", "must be one word"},
     {"constants: {model.qkv_bias: true}\nkeys: {b: model.qkv_bias}\n",
      "model.qkv_bias: a constant, but mapped from a key of config.json, too"},
     {"constants: {model.rope_theta: 700}\n",
