@@ -432,7 +432,7 @@ run_everyday() {
     run release "$everyday_share" -R "$(one_of "${everyday_tests[@]}")" || true
     run release "$lattice_share" -R '^app/lattice$' || true
     run_groups
-    run_threaded 0/64 "${threaded[@]}"
+    run_threaded 0/128 "${threaded[@]}"
     left_out+=("of many-case tests the other shares, other builds, faults (./test.sh --long)")
 }
 

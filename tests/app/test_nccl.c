@@ -10,6 +10,7 @@
 #include "app/resumed.h"
 #include "app/setup/parts.h"
 #include "comm/nccl_opened.h"
+#include "share.h"
 #include "unit.h"
 
 enum { RANKS = 8, EVERY = 8, LINES = 40, KINDS = 1 + ECH_MESSAGES + ECH_GROUPS * ECH_LANES };
@@ -171,7 +172,9 @@ TEST(test_lattice_over_nccl)
  * other bits. */
 TEST(test_sums_of_the_library)
 {
-    for (int zero = 0; zero <= 3; zero++) {
+    enum { STAGES = 4 };
+    for (int zero = 0; zero < STAGES; zero++) {
+        if (!share_takes_of((size_t)zero, STAGES)) continue;
         char words[100];
         snprintf(words, sizeof words,
                  "parallel.data=2 parallel.tensor=2 parallel.reduction=mpi parallel.zero=%d", zero);
@@ -198,6 +201,7 @@ TEST(servers_of_pushes_practise)
         "parallel.strategy=ssp parallel.servers=1 parallel.flush_every=1",
         "parallel.strategy=parameter_server parallel.servers=2 parallel.backup_workers=1"};
     for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
+        if (!share_takes_of(i, sizeof strategies / sizeof *strategies)) continue;
         ech_config *config = config_of(strategies[i], "nccl");
         tally t;
         nccl_opened.use(NULL, NULL);
