@@ -59,10 +59,10 @@ static ech_gemm gemm_of(const ech_product *p)
                       .add = p->add == ECH_ADD_C};
 }
 
-/* True if c is made in parts, each by one thread with the library's GEMM (for fp32 sgemm); false if
- * the matmul primitive makes all of it. It depends on shapes and threads alone, so that the same
- * product has the same bits everywhere. In parts, since the GEMM's own threads pack together and
- * wait for each other.
+/* True if c is made in parts, each by one thread with a library's GEMM (for fp32 ech_cpu_gemm);
+ * false if the matmul primitive makes all of it. It depends on shapes, threads and the instruction
+ * set alone, so that the same product has the same bits everywhere. In parts, since the GEMM's own
+ * threads pack together and wait for each other.
  *
  * GFLOP/s of fp32 on two Zen 4 cores of 235 at their peak, with operands that are not in the cache,
  * 384 to 3072 wide, 1024 and 2048 rows; V = 50,257 is a head's width:
