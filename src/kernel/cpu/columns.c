@@ -9,20 +9,31 @@
 #include "kernel/cpu/part.h"
 #include "kernel/shape.h"
 
+/* The sums of a block stay in registers with AVX-512, else in the L1 cache. */
 enum { COLUMNS = 128 };
 
 /* n sums from sums' element `to` on, over R rows of dy; the first row begins at element `from`. */
+ECH_INLINE void sum_columns_of(int64_t R, int64_t stride, int64_t n, const ech_tensor *dy,
+                               int64_t from, bool accumulate, const ech_tensor *sums, int64_t to)
+{
+    ECH_ALIGNED double sum[COLUMNS];
+    for (int64_t j = 0; j < n; j++) sum[j] = accumulate ? ech_number(sums, to + j) : 0.0F;
+    for (int64_t r = 0; r < R; r++, from += stride) {
+        int64_t j = 0;
+        for (; j + ECH_WIDE <= n; j += ECH_WIDE)
+            ech_wide_add_to(sum + j, ech_either_load(ech_is_wide(dy), dy->data, from + j));
+        for (; j < n; j++) sum[j] += (double)ech_number(dy, from + j);
+    }
+    for (int64_t j = 0; j < n; j++) ech_set_number(sums, to + j, (float)sum[j]);
+}
+
 static void sum_columns(int64_t R, int64_t stride, int64_t n, const ech_tensor *dy, int64_t from,
                         bool accumulate, const ech_tensor *sums, int64_t to)
 {
-    double sum[COLUMNS];
-    ECH_ALIGNED float part[COLUMNS];
-    for (int64_t j = 0; j < n; j++) sum[j] = accumulate ? ech_number(sums, to + j) : 0.0F;
-    for (int64_t r = 0; r < R; r++) {
-        const float *row = ech_part_of(dy, from + r * stride, n, part);
-        for (int64_t j = 0; j < n; j++) sum[j] += (double)row[j];
-    }
-    for (int64_t j = 0; j < n; j++) ech_set_number(sums, to + j, (float)sum[j]);
+    if (n == COLUMNS)
+        sum_columns_of(R, stride, COLUMNS, dy, from, accumulate, sums, to);
+    else
+        sum_columns_of(R, stride, n, dy, from, accumulate, sums, to);
 }
 
 void ECH_CPU(bias_backward)(ech_kernel_context *context, const ech_tensor *dy, bool accumulate,

@@ -10,11 +10,55 @@
 #include "kernel/cpu/part.h"
 #include "kernel/shape.h"
 
-/* Means are summed in fp32: for fp32 over rows, for 16 bits in parts. The size of parts of a row of
- * C elements. */
-ECH_INLINE int64_t part_size(bool wide, int64_t C, int64_t part)
+/* Vectors of sums of a row, so that an addition need not wait for the one before. */
+enum { SUMS = 4 };
+
+/* Elements [i, i + n) of x's memory, at most a vector; the others are 0. */
+ECH_INLINE ech_wide load(const ech_tensor *x, int64_t i, int64_t n)
 {
-    return wide || C < part ? C : part;
+    return ech_either_load_some(ech_is_wide(x), x->data, i, n);
+}
+
+ECH_INLINE void store(const ech_tensor *x, int64_t i, int64_t n, ech_wide value)
+{
+    ech_either_store_some(ech_is_wide(x), x->data, i, n, value);
+}
+
+ECH_INLINE ech_wide load_floats(const float *x, int64_t n)
+{
+    return ech_either_load_some(true, x, 0, n);
+}
+
+ECH_INLINE float sum_of(const ech_wide sum[SUMS])
+{
+    return ech_wide_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+/* x - mean of the first n elements; 0 for the others. */
+ECH_INLINE ech_wide centered_part(const ech_tensor *x, int64_t i, int64_t n, float mean)
+{
+    ech_wide part = load(x, i, n) - mean;
+    for (int64_t l = n; l < ECH_WIDE; l++) part[l] = 0;
+    return part;
+}
+
+/* The sum of x - mean over row r, or of its squares. */
+ECH_INLINE float row_sum(const ech_tensor *x, int64_t r, float mean, bool squares)
+{
+    const ech_wide one = ech_wide_all(1);
+    ech_wide sum[SUMS] = {{0}};
+    int64_t C = x->shape[1], c = 0;
+    for (; c + SUMS * ECH_WIDE <= C; c += SUMS * ECH_WIDE)
+#pragma GCC unroll 4
+        for (int s = 0; s < SUMS; s++) {
+            ech_wide part = load(x, r * C + c + s * ECH_WIDE, ECH_WIDE) - mean;
+            sum[s] += part * (squares ? part : one);
+        }
+    for (; c < C; c += ECH_WIDE) {
+        ech_wide part = centered_part(x, r * C + c, C - c, mean);
+        sum[c / ECH_WIDE % SUMS] += part * (squares ? part : one);
+    }
+    return sum_of(sum);
 }
 
 /* mean and bias are NULL for RMSNorm. With a and b, x is their sum; each of its rows is computed
@@ -25,66 +69,36 @@ typedef struct forward_rows {
     float offset; /* added to gain */
 } forward_rows;
 
-/* The part of row r from element `first` on; if there is only one, it is widened once. */
-ECH_INLINE const float *row_part(const ech_tensor *x, int64_t r, int64_t first, int64_t n,
-                                 float *buffer, const float *before)
+/* n elements of row r from column c on. */
+ECH_INLINE void normalize(const forward_rows *at, bool centered, float mean, float rstd, int64_t r,
+                          int64_t c, int64_t n)
 {
-    int64_t C = x->shape[1];
-    return before && n == C ? before : ech_part_of(x, r * C + first, n, buffer);
+    int64_t i = r * at->x->shape[1] + c;
+    ech_wide gain = load_floats((const float *)at->gain->data + c, n) + at->offset;
+    ech_wide y = (load(at->x, i, n) - mean) * rstd * gain;
+    if (centered) y += load_floats((const float *)at->bias->data + c, n);
+    store(at->y, i, n, y);
 }
 
 ECH_INLINE void forward_row(const forward_rows *at, bool centered, int64_t r)
 {
-    ECH_ALIGNED float buffer[2][ECH_PART];
-    float sum = 0, squares = 0, m = 0, offset = at->offset;
-    const float *gain = at->gain->data, *bias = centered ? at->bias->data : NULL, *x = NULL;
-    int64_t C = at->x->shape[1], part = part_size(ech_is_wide(at->x), C, ECH_PART);
-    for (int64_t first = 0; centered && first < C; first += part) {
-        int64_t n = ech_part(C, first, part);
-        float own = 0;
-        x = row_part(at->x, r, first, n, buffer[0], x);
-#pragma omp simd reduction(+ : own)
-        for (int64_t c = 0; c < n; c++) own += x[c];
-        sum += own;
-    }
-    if (centered) ((float *)at->mean->data)[r] = m = sum / (float)C;
-    for (int64_t first = 0; !at->squares && first < C; first += part) {
-        int64_t n = ech_part(C, first, part);
-        float own = 0;
-        x = row_part(at->x, r, first, n, buffer[0], x);
-#pragma omp simd reduction(+ : own)
-        for (int64_t c = 0; c < n; c++) own += (x[c] - m) * (x[c] - m);
-        squares += own;
-    }
-    double mean_square =
-        at->squares ? (double)((const float *)at->squares->data)[r] : squares / (double)C;
+    int64_t C = at->x->shape[1], c = 0;
+    float m = centered ? row_sum(at->x, r, 0, false) / (float)C : 0;
+    if (centered) ((float *)at->mean->data)[r] = m;
+    double mean_square = at->squares ? (double)((const float *)at->squares->data)[r]
+                                     : (double)row_sum(at->x, r, m, true) / (double)C;
     float s = (float)(1 / sqrt(mean_square + at->eps));
     ((float *)at->rstd->data)[r] = s;
-    for (int64_t first = 0; first < C; first += ECH_PART) {
-        int64_t n = ech_part(C, first, ECH_PART);
-        const float *in = row_part(at->x, r, first, n, buffer[0], x);
-        float *y = ech_part_to(at->y, r * C + first, buffer[1]);
-        for (int64_t c = 0; c < n; c++) {
-            float g = gain[first + c] + offset;
-            y[c] = centered ? (in[c] - m) * s * g + bias[first + c] : in[c] * s * g;
-        }
-        ech_part_done(at->y, r * C + first, n, y);
-    }
+    for (; c + ECH_WIDE <= C; c += ECH_WIDE) normalize(at, centered, m, s, r, c, ECH_WIDE);
+    if (c < C) normalize(at, centered, m, s, r, c, C - c);
 }
 
 ECH_INLINE void add_row(const forward_rows *at, int64_t r)
 {
-    int64_t C = at->x->shape[1];
-    for (int64_t c = 0; c < C; c += ECH_PART) {
-        ECH_ALIGNED float part[3][ECH_PART];
-        int64_t n = ech_part(C, c, ECH_PART);
-        const float *a = ech_part_of(at->a, r * C + c, n, part[0]);
-        const float *b = ech_part_of(at->b, r * C + c, n, part[1]);
-        float *x = ech_part_to(at->x, r * C + c, part[2]);
-#pragma omp simd
-        for (int64_t i = 0; i < n; i++) x[i] = a[i] + b[i];
-        ech_part_done(at->x, r * C + c, n, x);
-    }
+    int64_t C = at->x->shape[1], i = r * C, end = i + C;
+    for (; i + ECH_WIDE <= end; i += ECH_WIDE)
+        store(at->x, i, ECH_WIDE, load(at->a, i, ECH_WIDE) + load(at->b, i, ECH_WIDE));
+    if (i < end) store(at->x, i, end - i, load(at->a, i, end - i) + load(at->b, i, end - i));
 }
 
 /* All rows. */
@@ -177,87 +191,63 @@ typedef struct row_factors {
     float mean, rstd, e_mean, en_mean;
 } row_factors;
 
-/* The means over a row of e = dy gain and of e n, n = (x - mean) rstd. If rows are
- * parts, the latter becomes dsquares, and is 0 here. */
+/* Adds n elements of row r from column c on of e = dy gain and of e n, n = (x - mean) rstd. */
+ECH_INLINE void add_terms(const norm_rows *at, const row_factors *f, int64_t r, int64_t c,
+                          int64_t n, ech_wide *e_sum, ech_wide *en_sum)
+{
+    ech_wide gain = load_floats(at->gain + c, n) + at->offset;
+    ech_wide e = load(at->dy, r * at->C + c, n) * gain;
+    *e_sum += e;
+    *en_sum += e * ((load(at->x, r * at->C + c, n) - f->mean) * f->rstd);
+}
+
+/* The means of e and of e n. If rows are parts, the latter becomes dsquares, and is 0 here. */
 ECH_INLINE row_factors row_means(const norm_rows *at, int64_t r, bool centered)
 {
     row_factors f = {.mean = centered ? at->mean[r] : 0.0F, .rstd = at->rstd[r]};
-    ECH_ALIGNED float buffer[2][ECH_PART];
-    float e_sum = 0, en_sum = 0;
-    int64_t part = part_size(ech_is_wide(at->dy), at->C, ECH_PART);
-    for (int64_t first = 0; first < at->C; first += part) {
-        int64_t n = ech_part(at->C, first, part);
-        const float *dy = ech_part_of(at->dy, r * at->C + first, n, buffer[0]);
-        const float *x = ech_part_of(at->x, r * at->C + first, n, buffer[1]);
-        const float *gain = at->gain + first, offset = at->offset;
-        float e_part = 0, en_part = 0;
-#pragma omp simd reduction(+ : e_part, en_part)
-        for (int64_t c = 0; c < n; c++) {
-            float e = dy[c] * (gain[c] + offset);
-            e_part += e;
-            en_part += e * ((x[c] - f.mean) * f.rstd);
-        }
-        e_sum += e_part;
-        en_sum += en_part;
+    ech_wide e_sum[2] = {{0}}, en_sum[2] = {{0}};
+    int64_t c = 0;
+    for (; c + 2 * ECH_WIDE <= at->C; c += 2 * ECH_WIDE) {
+        add_terms(at, &f, r, c, ECH_WIDE, &e_sum[0], &en_sum[0]);
+        add_terms(at, &f, r, c + ECH_WIDE, ECH_WIDE, &e_sum[1], &en_sum[1]);
     }
-    f.e_mean = centered ? e_sum / (float)at->C : 0.0F;
-    f.en_mean = at->dsquares ? 0.0F : en_sum / (float)at->C;
-    if (at->dsquares) at->dsquares[r] = -0.5F * f.rstd * f.rstd * en_sum;
+    for (; c < at->C; c += ECH_WIDE) add_terms(at, &f, r, c, at->C - c, &e_sum[0], &en_sum[0]);
+    float en = ech_wide_sum(en_sum[0] + en_sum[1]);
+    f.e_mean = centered ? ech_wide_sum(e_sum[0] + e_sum[1]) / (float)at->C : 0.0F;
+    f.en_mean = at->dsquares ? 0.0F : en / (float)at->C;
+    if (at->dsquares) at->dsquares[r] = -0.5F * f.rstd * f.rstd * en;
     return f;
 }
 
-enum { COLUMNS = 256 };
-
-/* Some columns of a few rows, in place or in a buffer. */
-typedef struct block_part {
-    float *at;
-    int64_t stride; /* of rows */
-} block_part;
-
-ECH_INLINE block_part place_part(const ech_tensor *x, int64_t first, float *buffer)
+/* Adds n elements, at most a vector, to sums. */
+ECH_INLINE void add_to(double *sums, int64_t n, ech_wide x)
 {
-    return ech_is_wide(x) ? (block_part){(float *)x->data + first, x->shape[1]}
-                          : (block_part){buffer, COLUMNS};
+    if (n >= ECH_WIDE)
+        ech_wide_add_to(sums, x);
+    else
+        for (int64_t l = 0; l < n; l++) sums[l] += (double)x[l];
 }
 
-/* `count` columns of n rows from element `first` on. */
-ECH_INLINE block_part read_part(const ech_tensor *x, int64_t first, int n, int64_t count,
-                                float *buffer)
+/* `width` columns from column c on of norm_group. */
+ECH_INLINE void norm_columns(const norm_rows *at, int64_t r, int n, const row_factors *f, int64_t c,
+                             int64_t width, bool centered, bool adds, double *gain_sum,
+                             double *bias_sum)
 {
-    for (int i = 0; i < n; i++)
-        ech_part_of(x, first + i * x->shape[1], count, buffer + i * COLUMNS);
-    return place_part(x, first, buffer);
-}
-
-/* `count` columns from column `first` on of norm_group. */
-ECH_INLINE void norm_columns(const norm_rows *at, int64_t r, int n, const row_factors *f,
-                             int64_t first, int64_t count, bool centered, bool adds,
-                             double *gain_sum, double *bias_sum)
-{
-    ECH_ALIGNED float buffer[4][ROWS * COLUMNS];
-    int64_t begin = r * at->C + first;
-    const block_part dy = read_part(at->dy, begin, n, count, buffer[0]);
-    const block_part x = read_part(at->x, begin, n, count, buffer[1]);
-    const block_part add =
-        adds ? read_part(at->add, begin, n, count, buffer[2]) : (block_part){NULL, 0};
-    const block_part dx = place_part(at->dx, begin, buffer[3]);
-    const float *gain = at->gain + first, offset = at->offset;
-#pragma omp simd
-    for (int64_t c = 0; c < count; c++) {
-        float gain_part = 0, bias_part = 0;
-        for (int i = 0; i < n; i++) {
-            float d = dy.at[i * dy.stride + c];
-            float normal = (x.at[i * x.stride + c] - f[i].mean) * f[i].rstd;
-            float out = f[i].rstd * (d * (gain[c] + offset) - f[i].e_mean - normal * f[i].en_mean);
-            gain_part += d * normal;
-            bias_part += d;
-            dx.at[i * dx.stride + c] = adds ? out + add.at[i * add.stride + c] : out;
-        }
-        gain_sum[first + c] += (double)gain_part;
-        if (centered) bias_sum[first + c] += (double)bias_part;
+    ech_wide gain = load_floats(at->gain + c, width) + at->offset;
+    ech_wide gain_part = {0}, bias_part = {0};
+#pragma GCC unroll 4
+    for (int i = 0; i < n; i++) {
+        int64_t place = (r + i) * at->C + c;
+        ech_wide d = load(at->dy, place, width);
+        ech_wide normal = (load(at->x, place, width) - f[i].mean) * f[i].rstd;
+        ech_wide out = f[i].rstd * (d * gain - f[i].e_mean - normal * f[i].en_mean);
+        gain_part += d * normal;
+        bias_part += d;
+        if (adds) out += load(at->add, place, width);
+        store(at->dx, place, width, out);
     }
-    for (int i = 0; i < n; i++)
-        ech_part_done(at->dx, begin + i * at->C, count, dx.at + i * dx.stride);
+    add_to(gain_sum + c, width, gain_part);
+    if (centered) add_to(bias_sum + c, width, bias_part);
 }
 
 /* `n` rows, at most ROWS, from row r on: dx = rstd (e - mean(e) - n mean(e n)) + add, for RMSNorm
@@ -266,11 +256,11 @@ ECH_INLINE void norm_group(const norm_rows *at, int64_t r, int n, bool centered,
                            double *gain_sum, double *bias_sum)
 {
     row_factors f[ROWS];
-    int64_t part = part_size(ech_is_wide(at->dy), at->C, COLUMNS);
+    int64_t c = 0;
     for (int i = 0; i < n; i++) f[i] = row_means(at, r + i, centered);
-    for (int64_t first = 0; first < at->C; first += part)
-        norm_columns(at, r, n, f, first, ech_part(at->C, first, part), centered, adds, gain_sum,
-                     bias_sum);
+    for (; c + ECH_WIDE <= at->C; c += ECH_WIDE)
+        norm_columns(at, r, n, f, c, ECH_WIDE, centered, adds, gain_sum, bias_sum);
+    if (c < at->C) norm_columns(at, r, n, f, c, at->C - c, centered, adds, gain_sum, bias_sum);
 }
 
 ECH_INLINE void norm_block(const norm_rows *at, int64_t first, int64_t end, bool centered,
@@ -360,21 +350,19 @@ void ECH_CPU(squares_forward)(ech_kernel_context *context, const ech_tensor *x, 
                               const ech_tensor *y)
 {
     ECH_SHAPES(squares_forward, ECH_REAL, x, y);
-    int64_t R = x->shape[0], C = x->shape[1], part = part_size(ech_is_wide(x), C, ECH_PART);
+    int64_t R = x->shape[0], C = x->shape[1];
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
-    for (int64_t r = 0; r < R; r++) {
-        double sum = 0;
-        for (int64_t first = 0; first < C; first += part) {
-            ECH_ALIGNED float buffer[ECH_PART];
-            int64_t n = ech_part(C, first, part);
-            const float *v = ech_part_of(x, r * C + first, n, buffer);
-            float own = 0;
-#pragma omp simd reduction(+ : own)
-            for (int64_t c = 0; c < n; c++) own += v[c] * v[c];
-            sum += (double)own;
-        }
-        ((float *)y->data)[r] = (float)(share * sum);
-    }
+    for (int64_t r = 0; r < R; r++)
+        ((float *)y->data)[r] = (float)(share * (double)row_sum(x, r, 0, true));
+}
+
+/* n elements of dx = factor x + add. */
+ECH_INLINE void add_scaled(float factor, const ech_tensor *x, const ech_tensor *add,
+                           const ech_tensor *dx, int64_t i, int64_t n)
+{
+    ech_wide out = load(x, i, n) * factor;
+    if (add) out += load(add, i, n);
+    store(dx, i, n, out);
 }
 
 void ECH_CPU(squares_backward)(ech_kernel_context *context, const ech_tensor *dy,
@@ -386,14 +374,8 @@ void ECH_CPU(squares_backward)(ech_kernel_context *context, const ech_tensor *dy
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++) {
         float factor = (float)(2 * share) * ((const float *)dy->data)[r];
-        for (int64_t first = 0; first < C; first += ECH_PART) {
-            ECH_ALIGNED float buffer[3][ECH_PART];
-            int64_t n = ech_part(C, first, ECH_PART), at = r * C + first;
-            const float *v = ech_part_of(x, at, n, buffer[0]);
-            const float *more = ech_part_of(add, at, n, buffer[1]);
-            float *to = ech_part_to(dx, at, buffer[2]);
-            for (int64_t c = 0; c < n; c++) to[c] = more ? factor * v[c] + more[c] : factor * v[c];
-            ech_part_done(dx, at, n, to);
-        }
+        int64_t i = r * C, end = i + C;
+        for (; i + ECH_WIDE <= end; i += ECH_WIDE) add_scaled(factor, x, add, dx, i, ECH_WIDE);
+        if (i < end) add_scaled(factor, x, add, dx, i, end - i);
     }
 }

@@ -29,11 +29,13 @@ ECH_INLINE ech_real ech_stored(float x)
 typedef uint16_t ech_wide_bits16 __attribute__((vector_size(2 * ECH_WIDE), aligned(2), may_alias));
 typedef uint32_t ech_wide_bits __attribute__((vector_size(4 * ECH_WIDE), aligned(4), may_alias));
 
-/* An intrinsic for AVX-512: gcc would convert the elements in two halves of the vector. */
+/* Intrinsics, since gcc would convert the elements in two halves of the vector. */
 ECH_INLINE ech_wide_bits ech_wide_lengthened(const ech_real *x)
 {
 #if defined(__AVX512F__)
     return (ech_wide_bits)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i_u *)x));
+#elif defined(__AVX2__)
+    return (ech_wide_bits)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i_u *)x));
 #else
     return __builtin_convertvector(*(const ech_wide_bits16 *)x, ech_wide_bits);
 #endif
@@ -43,6 +45,13 @@ ECH_INLINE void ech_wide_shortened(ech_real *x, ech_wide_bits bits)
 {
 #if defined(__AVX512F__)
     _mm256_storeu_si256((__m256i_u *)x, _mm512_cvtepi32_epi16((__m512i)bits));
+#elif defined(__AVX2__)
+    enum {
+        EVEN = 0x08
+    }; /* the 64-bit halves that each 128 bits of the packed numbers begin with */
+    __m256i packed = _mm256_packus_epi32((__m256i)bits, (__m256i)bits);
+    _mm_storeu_si128((__m128i_u *)x,
+                     _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, EVEN)));
 #else
     *(ech_wide_bits16 *)x = __builtin_convertvector(bits, ech_wide_bits16);
 #endif
@@ -166,6 +175,23 @@ ECH_INLINE void ech_either_store(bool wide, void *x, int64_t i, ech_wide value)
         ech_wide_store((float *)x + i, value);
     else
         ech_wide_stored((ech_real *)x + i, value);
+}
+
+/* The same for the first n of ECH_WIDE elements, or all if there are more; the others are 0. */
+ECH_INLINE ech_wide ech_either_load_some(bool wide, const void *x, int64_t i, int64_t n)
+{
+    if (n >= ECH_WIDE) return ech_either_load(wide, x, i);
+    ech_wide some = {0};
+    for (int64_t l = 0; l < n; l++) some[l] = ech_either_value(wide, x, i + l);
+    return some;
+}
+
+ECH_INLINE void ech_either_store_some(bool wide, void *x, int64_t i, int64_t n, ech_wide value)
+{
+    if (n >= ECH_WIDE)
+        ech_either_store(wide, x, i, value);
+    else
+        for (int64_t l = 0; l < n; l++) ech_either_stored(wide, x, i + l, value[l]);
 }
 
 /* The address of element i of x. */

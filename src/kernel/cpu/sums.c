@@ -2,21 +2,30 @@
  *
  * Sums of squares in blocks, the search for the first NaN or infinity, and hashes.
  */
+#include <string.h>
+
 #include "kernel/cpu/part.h"
 #include "kernel/hash.h"
 #include "kernel/listed.h"
 #include "kernel/shape.h"
 
 /* The definition's order: element i goes to lane i mod LANES. Squares of fp32 are exact in fp64. */
-enum { LANES = 16 };
+enum { LANES = 16, VECTORS = LANES / ECH_LONGS };
 
 /* For x's n elements; the first goes to lane `at` mod LANES. */
 static void add_squares(double lane[LANES], int64_t at, int64_t n, const float *x)
 {
     int64_t i = 0;
     for (; i < n && (at + i) % LANES; i++) lane[(at + i) % LANES] += (double)x[i] * x[i];
+    ech_wide_double sum[VECTORS]; /* stay in registers */
+    memcpy(sum, lane, sizeof sum);
     for (; i + LANES <= n; i += LANES)
-        for (int l = 0; l < LANES; l++) lane[l] += (double)x[i + l] * x[i + l];
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) {
+            ech_wide_double own = ech_wide_doubles(*(const ech_wide_half *)(x + i + v * ECH_LONGS));
+            sum[v] += own * own;
+        }
+    memcpy(lane, sum, sizeof sum);
     for (int l = 0; i < n; i++, l++) lane[l] += (double)x[i] * x[i];
 }
 

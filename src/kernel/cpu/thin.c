@@ -72,17 +72,6 @@ static void transpose(const ech_tensor *x, int64_t rows, float *to)
 
 /* ---- c += a b ---- */
 
-ECH_INLINE float lanes_of(ech_wide x)
-{
-#if defined(__AVX512F__)
-    return _mm512_reduce_add_ps((__m512)x);
-#else
-    float sum = 0;
-    for (int i = 0; i < ECH_WIDE; i++) sum += x[i];
-    return sum;
-#endif
-}
-
 /* Adjacent rows are not the order of memory, in which it is read fastest: for each vector of a row
  * that is read, the numbers this far ahead are prefetched in memory order. */
 enum { AHEAD = 4096 };
@@ -115,7 +104,7 @@ ECH_INLINE void multiply_rows(int rows, int64_t K, const float *a, int64_t strid
     }
     for (int r = 0; r < rows; r++)
         for (int n = 0; n < COLUMNS; n++) {
-            sum[r][n] = lanes_of(all[r][n]);
+            sum[r][n] = ech_wide_sum(all[r][n]);
             for (int64_t i = k; i < K; i++) sum[r][n] += a[r * stride + i] * b[n * K + i];
         }
 }

@@ -68,6 +68,18 @@ ECH_INLINE ech_wide ech_wide_min(ech_wide a, ech_wide b)
     return ECH_WIDE_EXTREME(min, <, a, b);
 }
 
+/* The sum of a vector's elements. */
+ECH_INLINE float ech_wide_sum(ech_wide x)
+{
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_ps((__m512)x);
+#else
+    float sum = 0;
+    for (int i = 0; i < ECH_WIDE; i++) sum += x[i];
+    return sum;
+#endif
+}
+
 ECH_INLINE ech_wide ech_wide_of_int(ech_wide_int x)
 {
     return __builtin_convertvector(x, ech_wide);
@@ -97,6 +109,31 @@ ECH_INLINE ech_wide_long ech_wide_low_products(ech_wide_long a, uint32_t b)
 #else
     return (a & 0xffffffffu) * all;
 #endif
+}
+
+typedef double ech_wide_double __attribute__((vector_size(4 * ECH_WIDE), aligned(8), may_alias));
+typedef float ech_wide_half __attribute__((vector_size(2 * ECH_WIDE), aligned(4), may_alias));
+
+/* Intrinsics, since gcc would convert two halves. */
+ECH_INLINE ech_wide_double ech_wide_doubles(ech_wide_half x)
+{
+#if defined(__AVX512F__)
+    return (ech_wide_double)_mm512_cvtps_pd((__m256)x);
+#elif defined(__AVX2__)
+    return (ech_wide_double)_mm256_cvtps_pd((__m128)x);
+#else
+    return __builtin_convertvector(x, ech_wide_double);
+#endif
+}
+
+/* Adds x's elements to ECH_WIDE sums. */
+ECH_INLINE void ech_wide_add_to(double *sums, ech_wide x)
+{
+    ech_wide_half half[2];
+    ech_wide_double *sum = (ech_wide_double *)sums;
+    memcpy(half, &x, sizeof half);
+    sum[0] += ech_wide_doubles(half[0]);
+    sum[1] += ech_wide_doubles(half[1]);
 }
 
 typedef uint8_t ech_wide_byte __attribute__((vector_size(ECH_WIDE), aligned(1), may_alias));
