@@ -191,6 +191,8 @@ ech_status ech_checkpoint_load(const ech_checkpoint *checkpoint, const ech_saved
 int64_t ech_checkpoint_state_size(const ech_checkpoint *checkpoint, const char *name);
 /* True if state/ has a tensor of that name. */
 bool ech_checkpoint_has_state(const ech_checkpoint *checkpoint, const char *name);
+/* True if the checkpoint has a tensor of that name and shape, so that it can be loaded. */
+bool ech_checkpoint_fits(const ech_checkpoint *checkpoint, const ech_saved_tensor *want);
 
 /* Opens the newest checkpoint in `directory` that is whole, as ech_checkpoint_open with this
  * `verify` finds; damaged ones are skipped. If `verify` is true, each skipped one is logged with

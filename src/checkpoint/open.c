@@ -3,6 +3,7 @@
  * Opening one checkpoint folder: the manifest first, then the files it lists, against it.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "base/memory.h"
@@ -139,4 +140,16 @@ bool ech_checkpoint_has_state(const ech_checkpoint *checkpoint, const char *name
 {
     const ech_safetensors *file = checkpoint->tensors[ECH_FILE_STATE];
     return file && ech_safetensors_find(file, name) >= 0;
+}
+
+bool ech_checkpoint_fits(const ech_checkpoint *checkpoint, const ech_saved_tensor *want)
+{
+    const ech_safetensors *file = checkpoint->tensors[want->file];
+    int i = file ? ech_safetensors_find(file, want->name) : -1;
+    if (i < 0) return false;
+    ech_saved_tensor have = ech_safetensors_get(file, i);
+    int64_t shape[ECH_MAX_DIMS];
+    ech_saved_shape(want, shape);
+    return have.dims == want->dims &&
+           memcmp(have.shape, shape, (size_t)want->dims * sizeof *shape) == 0;
 }

@@ -205,6 +205,21 @@ static ech_status restore_replicas(ech_exec *exec, const ech_checkpoint *checkpo
     return *restored ? restore_share(exec, checkpoint, param, of, replicas) : ECH_OK;
 }
 
+/* True for a state of compressed gradients that the checkpoint does not have in this shape, since
+ * another parallel.compression or rank saved it: the state keeps its initial value. A residual of
+ * another number of replicas has been restored before. */
+static bool begins_anew(const ech_exec *exec, const ech_checkpoint *checkpoint, int param,
+                        const ech_holding *of)
+{
+    if (of->kind != ECH_HELD_STATE || !of->name) return false;
+    ech_state_role role =
+        exec->plan->state.at[exec->plan->param[param].first_state + of->state].is.role;
+    if (role != ECH_STATE_RESIDUAL && role != ECH_STATE_BASIS) return false;
+    ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {0};
+    add_tensor(exec, &list, param, of, NULL);
+    return !ech_checkpoint_fits(checkpoint, &list.tensor.at[0]);
+}
+
 /* Loads what this rank holds, except previous weights, which some checkpoints lack. */
 ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
 {
@@ -217,7 +232,7 @@ ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
         for (int i = 0; i < n; i++) {
             bool restored;
             ECH_TRY(restore_replicas(exec, checkpoint, param, &of[i], &restored));
-            if (!restored)
+            if (!restored && !begins_anew(exec, checkpoint, param, &of[i]))
                 add_tensor(exec, &list, param, &of[i], ech_exec_kept_data(exec, NULL, &of[i]));
         }
         add_rounded(exec, &list, param, of[0].name);

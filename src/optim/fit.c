@@ -102,15 +102,28 @@ static ech_status refuse_strategy(const ech_config *saved, const ech_config *now
                                was.at);
 }
 
-/* A master is not compared: the weights replace a missing one. */
+/* Removes states that need not be in a checkpoint. The weights replace a missing master; residuals
+ * and bases of compressed gradients begin anew. */
+static void drop_replaceable(ech_optimizer_needs *needs)
+{
+    int n = 0;
+    for (int s = 0; s < needs->states; s++) {
+        ech_state_role role = needs->state[s].role;
+        bool compresses = role == ECH_STATE_RESIDUAL || role == ECH_STATE_BASIS;
+        if (s != needs->master && !compresses) needs->state[n++] = needs->state[s];
+    }
+    needs->states = n;
+}
+
 ech_status ech_optimizer_check_resume(const ech_config *saved, const ech_config *now,
                                       const ech_param *param)
 {
     ech_optimizer_needs before = ech_optimizer_needs_of(saved, param);
     ech_optimizer_needs after = ech_optimizer_needs_of(now, param);
-    int n = before.states - (before.master >= 0), m = after.states - (after.master >= 0);
-    bool same = n == m;
-    for (int s = 0; same && s < n; s++)
+    drop_replaceable(&before);
+    drop_replaceable(&after);
+    bool same = before.states == after.states;
+    for (int s = 0; same && s < before.states; s++)
         same = strcmp(before.state[s].name, after.state[s].name) == 0 &&
                is_same_shape(&before.state[s].shape, &after.state[s].shape);
     if (same) return ECH_OK;

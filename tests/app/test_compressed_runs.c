@@ -50,6 +50,72 @@ TEST(other_expert_degrees_go_on)
                  "parallel.data=2 parallel.context=2 parallel.expert=4");
 }
 
+/* Trains `whole` and the first half of `parts` with `before`, each followed by the rest of the run
+ * with its own words. Returns the largest difference of the weights. */
+static double continued_apart(const char *before, const char *whole, int ranks, const char *parts,
+                              int other_ranks)
+{
+    const char *const run[] = {"whole", "parts"}, *const after[] = {whole, parts};
+    const int on[] = {ranks, other_ranks};
+    char words[600];
+    for (int i = 0; i < 2; i++) {
+        runs_train("llama", run[i], 2, before);
+        runs_remove_checkpoint(run[i], 8);
+        snprintf(words, sizeof words, "%s %s", before, after[i]);
+        runs_train("llama", run[i], on[i], words);
+    }
+    double apart = runs_apart("whole", "parts", 8, runs_model);
+    runs_remove("whole");
+    runs_remove("parts");
+    return apart;
+}
+
+#define EXACT   "precision.compute=fp64 model.resid_pdrop=0 model.attn_pdrop=0 parallel.data=2 "
+#define PLAIN   SAVES EXACT
+#define FACTORS " parallel.compression=powersgd parallel.compression_rank="
+
+/* A run whose first steps are not compressed: then the result is any layout's, and that of no
+ * compression if the rank is the matrices'. */
+TEST(compression_begins_later)
+{
+    assert_true(continued_apart(PLAIN, "", 2, FACTORS "99", 2) < 1e-9);
+    assert_true(continued_apart(PLAIN, FACTORS "2", 2, FACTORS "2 parallel.data=3", 3) < 1e-9);
+    assert_true(continued_apart(PLAIN, FACTORS "2", 2,
+                                FACTORS "2 parallel.data=1 parallel.tensor=2", 2) < 1e-9);
+    assert_true(continued_apart(PLAIN, "", 2, FACTORS "2", 2) > 1e-6);
+    assert_true(continued_apart(PLAIN, FACTORS "2", 2,
+                                " parallel.compression=topk parallel.compression_density=0.5",
+                                2) > 1e-6);
+}
+
+/* By steps so short that gradients hardly change, weights are the sum of all that was sent. A last
+ * step that sends all of it makes up for what the steps before, of another rank or kind, have
+ * kept. */
+TEST(another_rank_sends_what_was_kept)
+{
+    static const char *const kept[] = {
+        FACTORS "1", " parallel.compression=topk parallel.compression_density=0.1"};
+    const char *words =
+        "training.steps=4 checkpoint.every=3 " EXACT
+        "optimizer.name=sgd optimizer.momentum=0 optimizer.learning_rate=1e-6 "
+        "optimizer.warmup_steps=0 optimizer.schedule=constant optimizer.weight_decay=0 "
+        "optimizer.clip_norm=0";
+    runs_train("llama", "plain", 2, words);
+    for (int i = 0; i < 2; i++) {
+        char first[700], last[700];
+        snprintf(first, sizeof first, "%s%s", words, kept[i]);
+        snprintf(last, sizeof last, "%s" FACTORS "99", words);
+        runs_train("llama", "kept", 2, first);
+        double without = runs_apart("kept", "plain", 4, runs_model);
+        runs_remove_checkpoint("kept", 4);
+        runs_train("llama", "kept", 2, last);
+        double with = runs_apart("kept", "plain", 4, runs_model);
+        if (!(with < 1e-3 * without)) fail_msg("%s: %g, before %g", kept[i], with, without);
+        runs_remove("kept");
+    }
+    runs_remove("plain");
+}
+
 /* What a run prints. */
 static void run_and_read(const char *words, char **text)
 {

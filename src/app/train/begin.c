@@ -143,6 +143,21 @@ static ech_status check_vocabulary(const ech_trainer *t, const ech_config *saved
         (long long)had, ech_checkpoint_path(checkpoint), ech_checkpoint_path(checkpoint));
 }
 
+/* Residuals in the checkpoint are gradients that have not been sent yet. */
+static void tell_compression(const ech_trainer *t, const ech_config *saved)
+{
+    ECH_FREED_TEXT before = {0}, now = {0};
+    ech_config_format(saved, "parallel.compression", &before);
+    ech_config_format(t->config, "parallel.compression", &now);
+    if (strcmp(before.at, now.at) == 0) return;
+    ech_log_info("gradients were compressed by parallel.compression = %s until now, and by %s from "
+                 "here on%s",
+                 before.at, now.at,
+                 t->config->parallel.compression == ECH_COMPRESSION_NONE
+                     ? "; what has not been sent yet is discarded"
+                     : "");
+}
+
 static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkpoint)
 {
     ECH_CLEANUP(ech_config_destroy_at) ech_config *saved = NULL;
@@ -162,6 +177,7 @@ static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkp
     ECH_TRY(ech_config_check_resume(saved, t->config, fixed_by_schedule(saved, t)));
     for (size_t i = 0; i < t->design->model->param.n; i++)
         ECH_TRY(ech_optimizer_check_resume(saved, t->config, &t->design->model->param.at[i]));
+    tell_compression(t, saved);
     return ech_optimizer_check_frozen(saved, t->config, t->design->model->param.at,
                                       t->design->model->param.n);
 }
