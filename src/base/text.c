@@ -5,6 +5,7 @@
 #include "base/text.h"
 
 #include <ctype.h>
+#include <float.h>
 #include <locale.h>
 #include <math.h>
 #include <pthread.h>
@@ -246,15 +247,44 @@ const char *ech_text_nearest(const char *name, const char *const *candidates, si
     return nearest ? nearest : find_abbreviated(name, candidates, n);
 }
 
+/* Prints `value` with that many significant digits; true if they parse back to the same bits. */
+static bool print_digits(double value, int digits, char *buffer, size_t size)
+{
+    uint64_t printed, wanted;
+    ech_text_print(buffer, size, "%.*g", digits, value);
+    double back = ech_text_number(buffer, NULL);
+    memcpy(&printed, &back, sizeof printed);
+    memcpy(&wanted, &value, sizeof wanted);
+    return printed == wanted;
+}
+
+/* The digits of "-d.ddde+00" without zeros at the end. */
+static int significant(const char *text)
+{
+    int digits = 0, n = 0;
+    for (; *text && *text != 'e'; text++) {
+        if (!isdigit((unsigned char)*text)) continue;
+        n++;
+        if (*text != '0') digits = n;
+    }
+    return digits;
+}
+
+/* A decimal of at most DBL_DIG digits is the only one near its double, so if fewer digits than that
+ * parse back, then the DBL_DIG digits are these and zeros. A denormal has fewer exact digits. */
 char *ech_text_from_real(double value, int precision, char *buffer, size_t size)
 {
-    for (; precision <= 17; precision++) {
-        ech_text_print(buffer, size, "%.*g", precision, value);
-        uint64_t printed, wanted;
-        double back = ech_text_number(buffer, NULL);
-        memcpy(&printed, &back, sizeof printed);
-        memcpy(&wanted, &value, sizeof wanted);
-        if (printed == wanted) break;
+    if (isnormal(value) && precision < DBL_DIG) {
+        if (print_digits(value, DBL_DIG, buffer, size)) {
+            ech_text_print(buffer, size, "%.*e", DBL_DIG - 1, value);
+            int digits = significant(buffer);
+            if (digits > precision) precision = digits;
+            ech_text_print(buffer, size, "%.*g", precision, value);
+            return buffer;
+        }
+        precision = DBL_DIG + 1;
     }
+    while (!print_digits(value, precision, buffer, size) && precision < DBL_DECIMAL_DIG)
+        precision++;
     return buffer;
 }

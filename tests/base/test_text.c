@@ -3,6 +3,7 @@
  * Growing strings, strict numbers, byte counts and the nearest name.
  */
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -77,6 +78,36 @@ TEST(test_real_numbers)
         double value = 99;
         if (ech_text_to_real(bad[i], &value)) fail_msg("\"%s\" was taken for %g", bad[i], value);
         assert_true(value >= 99 && value <= 99);
+    }
+}
+
+/* As the loop over precisions that the comment in text.h describes. */
+static void expect_real(double value, int precision)
+{
+    char shortest[64], got[64];
+    for (int digits = precision; digits <= 17; digits++) {
+        ech_text_print(shortest, sizeof shortest, "%.*g", digits, value);
+        if (ech_text_number(shortest, NULL) == value) break;
+    }
+    assert_string_equal(ech_text_from_real(value, precision, got, sizeof got), shortest);
+}
+
+TEST(reals_have_the_fewest_digits)
+{
+    static const double values[] = {0,     -0.0,   1,        1e6,    123456789, 0.1,   0.1 + 0.2,
+                                    1e22,  1e23,   2.5e-310, 5e-324, DBL_MAX,   -1e5,  1.0 / 3,
+                                    1e-05, 9.5e15, 1e15,     1e16,   DBL_MIN,   2e-308};
+    uint64_t bits = 1;
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        for (int precision = 1; precision <= 17; precision++) expect_real(values[i], precision);
+    for (int i = 0; i < 2000; i++) {
+        double value;
+        bits = bits * 6364136223846793005u + 1442695040888963407u;
+        memcpy(&value, &bits, sizeof value);
+        if (!isfinite(value)) continue;
+        expect_real(value, 6);
+        expect_real((double)(float)(1 + (double)(bits >> 40)), 6);
+        expect_real((double)(int64_t)(bits >> 20) / 1e4, 1);
     }
 }
 

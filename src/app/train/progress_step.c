@@ -158,13 +158,12 @@ void ech_progress_write_step(ech_progress *p, const ech_note *note)
     show_experts(p, note);
     if (p->step_seconds < 0) p->step_seconds = m->step_seconds;
     p->step_seconds += newest * (m->step_seconds - p->step_seconds);
-    format_step(p, m, &text);
+    due = due || m->next_scale != m->loss_scale; /* no such step goes unsaid */
+    if (due || p->line.columns) format_step(p, m, &text);
     if (p->line.columns) ech_terminal_line_draw(&p->line, text.at, last);
     if (last) ech_terminal_line_keep(&p->line); /* what follows comes below it */
     if (!p->line.columns && due) ech_terminal_line_say(&p->line, text.at);
     p->any = true;
-    if (m->next_scale != m->loss_scale && !p->line.columns && !due) /* no such step goes unsaid */
-        ech_terminal_line_say(&p->line, text.at);
     if (!begins) return;
     text.n = 0;
     ech_progress_begin_line(p, m->step, &text);
