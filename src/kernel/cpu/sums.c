@@ -51,6 +51,43 @@ void ECH_CPU(square_sums)(ech_kernel_context *context, const ech_tensor *x, cons
     }
 }
 
+/* The sum of squares of block j, which has listed row k and perhaps rows after it. Returns the
+ * first row that ends after the block, or begins after it. */
+static int64_t sum_rows(const ech_tensor *x, const int32_t *row, int64_t listed, int64_t j,
+                        int64_t k, double *sum)
+{
+    ECH_ALIGNED float part[ECH_NORM_BLOCK];
+    int64_t C = x->shape[1], first = j * ECH_NORM_BLOCK;
+    int64_t end = first + ech_part(ech_tensor_count(x), first, ECH_NORM_BLOCK);
+    double lane[LANES] = {0};
+    for (; k < listed && row[k] * C < end; k++) {
+        if (k + ECH_LISTED_AHEAD < listed)
+            __builtin_prefetch(ech_either_at(x, row[k + ECH_LISTED_AHEAD] * C));
+        int64_t from = row[k] * C < first ? first : row[k] * C;
+        int64_t to = (row[k] + 1) * C < end ? (row[k] + 1) * C : end;
+        if (C < LANES)
+            for (int64_t i = from; i < to; i++)
+                lane[(i - first) % LANES] += (double)ech_number(x, i) * ech_number(x, i);
+        else
+            add_squares(lane, from - first, to - from, ech_part_of(x, from, to - from, part));
+        if ((row[k] + 1) * C > end) break; /* the next block has the rest */
+    }
+    *sum = sum_of(lane);
+    return k;
+}
+
+/* Blocks [from, to). Most have no listed row if the list is short. */
+static void sum_blocks(const ech_tensor *x, const int32_t *row, int64_t listed, int64_t from,
+                       int64_t to, double *sums)
+{
+    int64_t C = x->shape[1], k = ech_listed_from(row, listed, from * ECH_NORM_BLOCK / C);
+    for (int64_t j = from; j < to; j++) {
+        int64_t next = k < listed ? row[k] * C / ECH_NORM_BLOCK : to;
+        for (; j < to && j < next; j++) sums[j] = 0;
+        if (j < to) k = sum_rows(x, row, listed, j, k, &sums[j]);
+    }
+}
+
 void ECH_CPU(square_sums_rows)(ech_kernel_context *context, const ech_tensor *x,
                                const ech_tensor *rows, const ech_tensor *sums)
 {
@@ -59,25 +96,10 @@ void ECH_CPU(square_sums_rows)(ech_kernel_context *context, const ech_tensor *x,
     ECH_ASSERT(sums->shape[0] == blocks);
     const int32_t *row = rows->data;
     int64_t C = x->shape[1], listed = ech_listed(row, rows->shape[0]);
-#pragma omp parallel for num_threads(context->threads) if (listed * C > ECH_CHUNK)
-    for (int64_t j = 0; j < blocks; j++) {
-        ECH_ALIGNED float part[ECH_NORM_BLOCK];
-        int64_t first = j * ECH_NORM_BLOCK, end = first + ech_part(n, first, ECH_NORM_BLOCK);
-        double lane[LANES] = {0};
-        int64_t k = ech_listed_from(row, listed, first / C);
-        for (; k < listed && row[k] * C < end; k++) {
-            if (k + ECH_LISTED_AHEAD < listed)
-                __builtin_prefetch(ech_either_at(x, row[k + ECH_LISTED_AHEAD] * C));
-            int64_t from = row[k] * C < first ? first : row[k] * C;
-            int64_t to = (row[k] + 1) * C < end ? (row[k] + 1) * C : end;
-            if (C < LANES)
-                for (int64_t i = from; i < to; i++)
-                    lane[(i - first) % LANES] += (double)ech_number(x, i) * ech_number(x, i);
-            else
-                add_squares(lane, from - first, to - from, ech_part_of(x, from, to - from, part));
-        }
-        ((double *)sums->data)[j] = sum_of(lane);
-    }
+    int64_t shares = listed * C > ECH_CHUNK ? context->threads : 1;
+#pragma omp parallel for num_threads(context->threads) if (shares > 1)
+    for (int64_t s = 0; s < shares; s++)
+        sum_blocks(x, row, listed, blocks * s / shares, blocks * (s + 1) / shares, sums->data);
 }
 
 /* True if all exponents are below the one of NaN and infinity. */
