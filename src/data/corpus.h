@@ -86,10 +86,14 @@ typedef struct ech_data_kind {
     int64_t (*count)(const ech_source *source, const ech_loader_options *options, int64_t s);
     /* Bytes of working memory for `read`. */
     size_t (*scratch)(const ech_loader_options *options);
-    /* Reads sample s, at that position of the run, into a row of a batch, which is padding. */
+    /* `read` writes whole rows. If false, rows are padding before it is called. */
+    bool fills;
+    /* Reads sample s, at that position of the run, into a row of a batch. */
     ech_status (*read)(const ech_source *source, const ech_loader_options *options,
                        int64_t position, int64_t s, void *scratch, const ech_batch *batch,
                        int64_t row);
+    /* Hints that sample s will be read soon; NULL: nothing is gained by that. */
+    void (*prefetch)(const ech_source *source, int64_t s);
     /* The number of units in the source's files, and bytes that are equal for equal data, whatever
      * the files are called. */
     ech_status (*identify)(const ech_source *source, int64_t *units, ech_text *out);

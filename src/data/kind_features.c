@@ -6,6 +6,10 @@
 
 #include "data/samples.h"
 
+/* Bytes of a source's files that are held in memory. The samples of a step are short and lie
+ * anywhere, so that reading them from files takes longer than training on them. */
+enum { MOST_HELD = 1 << 28 };
+
 /* Checks a file whose documents are samples: each has features, which are a prompt, and then a
  * label. *samples: how many. */
 static ech_status count_examples(const ech_corpus_options *options, const char *path,
@@ -41,6 +45,7 @@ static ech_status open_features(const ech_corpus_options *options, const char *p
     ECH_ASSERT(!options->whole_documents);
     ECH_TRY(ech_source_open_tokens(options, path, true, source));
     ECH_TRY(count_examples(options, path, source->file, &source->samples));
+    ECH_TRY(ech_token_file_hold(source->file, MOST_HELD));
     if (source->samples == 0)
         ECH_FAIL(ECH_EINPUT, "%s: %s has no sample%s; use more data", options->key, path,
                  options->split[0] ? " in this part of the split" : "");
@@ -69,6 +74,7 @@ static ech_status read_features(const ech_source *source, const ech_loader_optio
     int32_t *ids = scratch;
     const ech_token_run *run = &file->runs.run.at[2 * s];
     int64_t at = row * options->sequence_length, n = run[1].first - run[0].first;
+    size_t padding = (size_t)(options->sequence_length - n);
     (void)position;
     ECH_TRY(ech_token_file_read_run(file, (size_t)(2 * s), n + 1, options->vocabulary, ids));
     ECH_TRY(ech_token_file_read_values(file, (size_t)(2 * s), n, batch->values + at));
@@ -78,14 +84,24 @@ static ech_status read_features(const ech_source *source, const ech_loader_optio
                  "`echelon data`",
                  file->part.at[0].path, (long long)s, (int)ids[n]);
     memcpy(batch->tokens + at, ids, (size_t)n * sizeof *ids);
+    memset(batch->tokens + at + n, 0, padding * sizeof *batch->tokens);
+    memset(batch->values + at + n, 0, padding * sizeof *batch->values);
     batch->targets[row] = ids[n];
     batch->weights[row] = 1;
     batch->lengths[row] = (int32_t)n;
     return ECH_OK;
 }
 
+static void prefetch(const ech_source *source, int64_t s)
+{
+    const ech_token_run *run = &source->file->runs.run.at[2 * s];
+    ech_token_file_prefetch(source->file, (size_t)(2 * s), run[1].first - run[0].first + 1);
+}
+
 const ech_data_kind ech_data_kind_features = {.open = open_features,
                                               .measure = measure,
                                               .scratch = scratch_bytes,
+                                              .fills = true,
                                               .read = read_features,
+                                              .prefetch = prefetch,
                                               .identify = ech_source_identify_tokens};

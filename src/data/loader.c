@@ -51,18 +51,47 @@ static bool is_anothers(const ech_loader_options *options, int64_t i)
     return options->replicas > 0 && q % options->replicas != options->replica;
 }
 
-static ech_status fill_row(ech_loader *loader, const ech_batch *batch, int64_t row)
+/* A sample of a source, at its place in the run. source NULL: padding. */
+typedef struct place {
+    const ech_source *source;
+    int64_t position, s;
+} place;
+
+static ech_status find_sample(const ech_loader *loader, int64_t step, int64_t row, place *out)
 {
     const ech_loader_options *options = &loader->options;
-    int64_t position, i = ech_sample_index(options, row);
-    ECH_TRY(ech_sample_position(options, batch->step, i, &position));
-    if (position >= options->last_position || is_anothers(options, i)) {
-        ech_sample_clear(options, batch, row);
-        return ECH_OK;
+    int64_t i = ech_sample_index(options, row);
+    *out = (place){0};
+    ECH_TRY(ech_sample_position(options, step, i, &out->position));
+    if (out->position >= options->last_position || is_anothers(options, i)) return ECH_OK;
+    out->source = ech_sample_at(loader->corpus, options, out->position, &out->s);
+    return ECH_OK;
+}
+
+static ech_status read_row(const ech_loader *loader, const place *from, const ech_batch *batch,
+                           int64_t row)
+{
+    const ech_loader_options *options = &loader->options;
+    if (from->source)
+        return ech_sample_read(from->source, options, from->position, from->s, loader->scratch,
+                               batch, row);
+    ech_sample_clear(options, batch, row);
+    return ECH_OK;
+}
+
+/* Finds each sample before the one in front of it is read. */
+static ech_status fill_rows(const ech_loader *loader, const ech_batch *batch, int64_t rows)
+{
+    const ech_data_kind *kind = loader->corpus->kind;
+    place own, next;
+    ECH_TRY(find_sample(loader, batch->step, 0, &next));
+    for (int64_t row = 0; row < rows && !atomic_load(&loader->stop); row++) {
+        own = next;
+        if (row + 1 < rows) ECH_TRY(find_sample(loader, batch->step, row + 1, &next));
+        if (row + 1 < rows && next.source && kind->prefetch) kind->prefetch(next.source, next.s);
+        ECH_TRY(read_row(loader, &own, batch, row));
     }
-    int64_t s;
-    const ech_source *source = ech_sample_at(loader->corpus, options, position, &s);
-    return ech_sample_read(source, options, position, s, loader->scratch, batch, row);
+    return ECH_OK;
 }
 
 /* The number of targets in the step's samples of all ranks, or of this local replica. Each of these
@@ -93,10 +122,7 @@ static ech_status fill_batch(ech_loader *loader, int64_t step)
     batch->step = step;
     ECH_TRY(count_tokens(loader, step, &batch->step_tokens));
     if (loader->options.counts_only) return ECH_OK;
-    int64_t rows = batch->micro_batches * loader->options.micro_batch_size;
-    for (int64_t row = 0; row < rows && !atomic_load(&loader->stop); row++)
-        ECH_TRY(fill_row(loader, batch, row));
-    return ECH_OK;
+    return fill_rows(loader, batch, batch->micro_batches * loader->options.micro_batch_size);
 }
 
 /* Waits until there is a free slot; false: the loader is being destroyed. */

@@ -118,9 +118,9 @@ ech_status ech_sample_read(const ech_source *source, const ech_loader_options *o
                            int64_t position, int64_t s, void *scratch, const ech_batch *batch,
                            int64_t row)
 {
-    ech_sample_clear(options, batch, row);
-    return ech_data_kind_of(options->samples)
-        ->read(source, options, position, s, scratch, batch, row);
+    const ech_data_kind *kind = ech_data_kind_of(options->samples);
+    if (!kind->fills) ech_sample_clear(options, batch, row);
+    return kind->read(source, options, position, s, scratch, batch, row);
 }
 
 void ech_sample_clear(const ech_loader_options *options, const ech_batch *batch, int64_t row)

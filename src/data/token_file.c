@@ -7,17 +7,25 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "data/token_index.h"
 
-enum { BUFFER = 4096 }; /* tokens read at a time */
+enum {
+    BUFFER = 4096, /* tokens read at a time */
+    HUGE_PAGE = 2 << 20
+};
 
 ech_status ech_token_array_read(const ech_token_array *array, int64_t at, int64_t n, void *numbers)
 {
-    return ech_file_read_at(array->fd, array->path, numbers, (size_t)(n * array->width),
-                            array->header + at * array->width);
+    size_t bytes = (size_t)(n * array->width);
+    int64_t first = array->header + at * array->width;
+    if (!array->held) return ech_file_read_at(array->fd, array->path, numbers, bytes, first);
+    memcpy(numbers, array->held + first, bytes);
+    return ECH_OK;
 }
 
 ech_status ech_token_reader_load(ech_token_reader *reader, int64_t i)
@@ -78,12 +86,47 @@ ech_status ech_token_part_open(const char *path, ech_token_file *file, int64_t *
     return ECH_OK;
 }
 
+/* In huge pages if the system has them, since each sample is in other pages. */
+static ech_status hold(ech_token_array *array, int64_t bytes)
+{
+    size_t room = ((size_t)bytes / HUGE_PAGE + 1) * HUGE_PAGE;
+    ECH_FREED char *held = aligned_alloc(HUGE_PAGE, room);
+    if (!held)
+        ECH_FAIL(ECH_ENOMEM, "%s: no memory for its %lld bytes", array->path, (long long)bytes);
+    madvise(held, room, MADV_HUGEPAGE);
+    ECH_TRY(ech_file_read_at(array->fd, array->path, held, (size_t)bytes, 0));
+    array->held = held;
+    held = NULL;
+    return ECH_OK;
+}
+
+/* open_values has compared the sizes of the two files. */
+static int64_t bytes_of_values(const ech_token_part *part)
+{
+    return part->values.path ? part->bytes / part->tokens.width * part->values.width : 0;
+}
+
+ech_status ech_token_file_hold(ech_token_file *file, int64_t most)
+{
+    int64_t all = 0;
+    for (size_t i = 0; i < file->part.n; i++)
+        all += file->part.at[i].bytes + bytes_of_values(&file->part.at[i]);
+    for (size_t i = 0; i < file->part.n && all <= most; i++) {
+        ech_token_part *part = &file->part.at[i];
+        ECH_TRY(hold(&part->tokens, part->bytes));
+        if (part->values.path) ECH_TRY(hold(&part->values, bytes_of_values(part)));
+    }
+    return ECH_OK;
+}
+
 void ech_token_file_close(ech_token_file *file)
 {
     if (!file) return;
     for (size_t i = 0; i < file->part.n; i++) {
         ech_token_part *part = &file->part.at[i];
         if (part->values.path) close(part->values.fd);
+        free((char *)part->values.held);
+        free((char *)part->tokens.held);
         free((char *)part->values.path);
         close(part->tokens.fd);
         free(part->path);
@@ -243,6 +286,26 @@ ech_status ech_token_file_read_values(const ech_token_file *file, size_t i, int6
                                       float *values)
 {
     return each_piece(file, i, file->runs.run.at[i].first, n, read_values, values);
+}
+
+static void prefetch(const ech_token_array *array, int64_t at, int64_t n)
+{
+    enum { LINE = 64 };
+    const char *from = array->held + array->header + at * array->width;
+    for (int64_t byte = 0; byte < n * array->width; byte += LINE) __builtin_prefetch(from + byte);
+}
+
+static ech_status prefetch_piece(const piece *p, void *context)
+{
+    (void)context;
+    if (p->part->tokens.held) prefetch(&p->part->tokens, p->at, p->n);
+    if (p->part->values.held) prefetch(&p->part->values, p->at, p->n);
+    return ECH_OK;
+}
+
+void ech_token_file_prefetch(const ech_token_file *file, size_t i, int64_t n)
+{
+    (void)each_piece(file, i, file->runs.run.at[i].first, n, prefetch_piece, NULL);
 }
 
 /* ---- lists of runs, and finding one ---- */

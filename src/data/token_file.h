@@ -46,9 +46,10 @@ int64_t ech_token_runs_targets(const ech_token_runs *runs, int64_t first, int64_
 
 /* ---- arrays of numbers in files ---- */
 
-/* Borrows path and descriptor. */
+/* Borrows all pointers and the descriptor. */
 typedef struct ech_token_array {
     const char *path; /* for errors */
+    const char *held; /* the file's bytes; NULL: they are read from the file */
     int fd;
     int64_t width;    /* bytes of a number: 1 or 2, unsigned; 4 or 8, signed */
     int64_t header;   /* bytes of the file before number 0 */
@@ -92,7 +93,7 @@ static inline ech_status ech_token_reader_get(ech_token_reader *reader, int64_t 
 /* ---- the file ---- */
 
 /* An open file of tokens. A stream has one or several such parts. A part owns the descriptors of
- * its arrays, and values.path. */
+ * its arrays, and values.path and what they hold. */
 typedef struct ech_token_part {
     char *path; /* owned; tokens.path is the same */
     ech_token_array tokens;
@@ -121,6 +122,11 @@ ech_status ech_token_file_open(const char *path, const ech_token_options *option
                                ech_token_file **out);
 void ech_token_file_close(ech_token_file *file); /* accepts NULL */
 ECH_DESTROY_AT(ech_token_file, ech_token_file_close)
+/* Prefetches n tokens from the first of run i on, and their values, if they are held in memory. */
+void ech_token_file_prefetch(const ech_token_file *file, size_t i, int64_t n);
+/* Reads the files, ids and values, into memory if they have at most `most` bytes together. Later
+ * reads need no system call, which matters for short ones in random order. */
+ech_status ech_token_file_hold(ech_token_file *file, int64_t most);
 /* Reads tokens [first, first + n) of the stream. Errors: an id outside of [0, vocabulary) (with
  * file, index, id and a hint), a range outside of the stream, a file that was truncated since it
  * was opened. */

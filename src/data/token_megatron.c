@@ -92,7 +92,9 @@ static ech_token_reader place_array(const token_index *x, int fd, int64_t width,
                                     int64_t *at)
 {
     *at += width * n;
-    return (ech_token_reader){.array = {x->path, fd, width, *at - width * n}, .n = n};
+    const ech_token_array array = {
+        .path = x->path, .fd = fd, .width = width, .header = *at - width * n};
+    return (ech_token_reader){.array = array, .n = n};
 }
 
 static ech_status get_sequence(token_index *x, int64_t i, int64_t *length, int64_t *pointer,

@@ -192,7 +192,7 @@ static ech_status put_array(ech_token_writer *writer, index_array array, size_t 
     const ech_sink *list = &writer->sequences;
     int64_t pointer = 0, value, sequence;
     ECH_FREED ech_token_reader *reader = ech_calloc(1, sizeof *reader);
-    reader->array = (ech_token_array){list->temporary, list->fd, 8, 0};
+    reader->array = (ech_token_array){.path = list->temporary, .fd = list->fd, .width = 8};
     reader->n = writer->state.sequences;
     for (int64_t i = 0; i < reader->n; i++) {
         ECH_TRY(ech_token_reader_get(reader, i, &sequence));

@@ -180,6 +180,39 @@ TEST(names)
     for (size_t i = 0; i < sizeof no / sizeof *no; i++) assert_false(ech_data_is_libsvm(no[i]));
 }
 
+/* What is held in memory is what the files have, for any part of them. */
+TEST(held_files_read_alike)
+{
+    enum { RUNS = 8 };
+    ech_libsvm_count count;
+    ech_token_file *file, *held;
+    const ech_token_options options = {.documents = true, .values = true};
+    assert_int_equal(import(four, 0, 0, &count), ECH_OK);
+    assert_int_equal(ech_token_file_open(in_scratch("a"), &options, &file), ECH_OK);
+    assert_int_equal(ech_token_file_open(in_scratch("a"), &options, &held), ECH_OK);
+    int64_t bytes = 2 * file->part.at[0].bytes; /* ids and values are of 4 bytes each */
+    assert_int_equal(ech_token_file_hold(file, bytes - 1), ECH_OK);
+    assert_int_equal(ech_token_file_hold(held, bytes), ECH_OK);
+    assert_true(!file->part.at[0].tokens.held && !file->part.at[0].values.held);
+    assert_true(held->part.at[0].tokens.held && held->part.at[0].values.held);
+    assert_int_equal(file->runs.run.n, RUNS);
+    for (size_t i = 0; i < RUNS; i++) {
+        int32_t id[2][LENGTH];
+        float value[2][LENGTH];
+        int64_t n = ech_token_run_end(&file->runs, i) - file->runs.run.at[i].first;
+        ech_token_file_prefetch(file, i, n);
+        ech_token_file_prefetch(held, i, n);
+        assert_int_equal(ech_token_file_read_run(file, i, n, 100, id[0]), ECH_OK);
+        assert_int_equal(ech_token_file_read_run(held, i, n, 100, id[1]), ECH_OK);
+        assert_int_equal(ech_token_file_read_values(file, i, n, value[0]), ECH_OK);
+        assert_int_equal(ech_token_file_read_values(held, i, n, value[1]), ECH_OK);
+        assert_memory_equal(id[0], id[1], (size_t)n * sizeof **id);
+        assert_memory_equal(value[0], value[1], (size_t)n * sizeof **value);
+    }
+    ech_token_file_close(file);
+    ech_token_file_close(held);
+}
+
 /* Ids of 32 bits, up to the largest index. */
 TEST(many_features)
 {
