@@ -23,30 +23,50 @@ int *ech_sort_by_key(size_t n, const int *from, const int *key, int keys)
 
 enum { DIGIT = 11, DIGITS = 1 << DIGIT }; /* bits: counts of a digit stay in the L1 cache */
 
-/* Stable, by the digit that begins with that bit. */
-static void sort_by_digit(size_t n, const int32_t *from, int32_t *to, int bit)
+/* A number above its index. */
+static uint64_t pair_of(int32_t number, size_t index)
+{
+    return (uint64_t)(uint32_t)number << 32 | (uint32_t)index;
+}
+
+/* Stable, by the number's digit that begins with that bit. */
+static void sort_by_digit(size_t n, const uint64_t *from, uint64_t *to, int bit)
 {
     uint32_t next[DIGITS + 1];
     memset(next, 0, sizeof next);
-    for (size_t i = 0; i < n; i++) next[((uint32_t)from[i] >> bit) % DIGITS + 1]++;
+    for (size_t i = 0; i < n; i++) next[(from[i] >> (32 + bit)) % DIGITS + 1]++;
     for (int d = 0; d < DIGITS; d++) next[d + 1] += next[d];
-    for (size_t i = 0; i < n; i++) to[next[((uint32_t)from[i] >> bit) % DIGITS]++] = from[i];
+    for (size_t i = 0; i < n; i++) to[next[(from[i] >> (32 + bit)) % DIGITS]++] = from[i];
 }
 
-size_t ech_sort_distinct(size_t n, int32_t *x, int32_t *room, int64_t limit)
+/* The pairs of numbers in [0, limit); the others get no place. */
+static size_t take_pairs(size_t n, const int32_t *x, int64_t limit, int32_t *place, uint64_t *pair)
 {
-    int32_t *sorted = x, *other = room;
-    size_t distinct = 0;
+    size_t pairs = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool is_in = x[i] >= 0 && x[i] < limit;
+        place[i] = -1;
+        pair[pairs] = pair_of(x[i], i);
+        pairs += is_in;
+    }
+    return pairs;
+}
+
+size_t ech_sort_distinct(size_t n, const int32_t *x, int64_t limit, int32_t *distinct,
+                         int32_t *place, uint64_t *room)
+{
+    uint64_t *sorted = room, *other = room + n;
+    size_t pairs = take_pairs(n, x, limit, place, sorted), found = 0;
     for (int bit = 0; (limit - 1) >> bit > 0; bit += DIGIT) {
-        sort_by_digit(n, sorted, other, bit);
-        int32_t *from = sorted;
+        sort_by_digit(pairs, sorted, other, bit);
+        uint64_t *from = sorted;
         sorted = other;
         other = from;
     }
-    for (size_t i = 0; i < n; i++) {
-        bool is_new = i == 0 || sorted[i] != sorted[i - 1];
-        x[distinct] = sorted[i];
-        distinct += is_new;
+    for (size_t i = 0; i < pairs; i++) {
+        int32_t number = (int32_t)(sorted[i] >> 32);
+        if (found == 0 || distinct[found - 1] != number) distinct[found++] = number;
+        place[(uint32_t)sorted[i]] = (int32_t)found - 1;
     }
-    return distinct;
+    return found;
 }

@@ -13,8 +13,10 @@
  * result with free(). */
 int *ech_sort_by_key(size_t n, const int *from, const int *key, int keys);
 
-/* Sorts n numbers, each in [0, limit), and removes duplicates. Returns the number that remain.
- * `room`: n more elements. */
-size_t ech_sort_distinct(size_t n, int32_t *x, int32_t *room, int64_t limit);
+/* Sorts the numbers in [0, limit) among n < 2^31 into `distinct`, ascending, each once. It needs
+ * room for as many as there are, at most n. Returns how many. place[i]: the index of x[i] among
+ * them; -1: x[i] is not in the range. `room`: 2 n elements. */
+size_t ech_sort_distinct(size_t n, const int32_t *x, int64_t limit, int32_t *distinct,
+                         int32_t *place, uint64_t *room);
 
 #endif

@@ -222,6 +222,21 @@ static void take_value(const frame *f, const ech_operand *o, ech_call *call)
     ech_exec_view(f->exec, f->block, o->like, data, &call->port[o->port][o->index]);
 }
 
+/* Lets a call that looks up rows use the turn's row list: ids become places in it. */
+static void use_rows(const frame *f, ech_call *call)
+{
+    const ech_list *list = f->exec->list;
+    int index = ech_list_rows_of(f->exec->plan, list, f->step, f->call);
+    if (index < 0) return;
+    const ech_bucket *bucket = &f->exec->plan->bucket.at[index];
+    ech_micro at = ech_micro_at(list->numbering, f->step->micro);
+    int64_t part = at.micro_batch * list->numbering.sequence_chunks + at.sequence_chunk;
+    int32_t *places = ech_exec_places_listed(f->exec, bucket, f->step->turn);
+    call->in[0].data = places + part * list->extent.batch * list->extent.tokens;
+    ech_exec_see_listed(bucket, &call->param[0]);
+    ech_exec_see_listed(bucket, &call->dparam[0]);
+}
+
 static void prepare(frame *f, const ech_block_call *c, ech_call *call)
 {
     ech_exec *exec = f->exec;
@@ -244,12 +259,14 @@ static void prepare(frame *f, const ech_block_call *c, ech_call *call)
             exec->context->scratch_bytes = f->scratch_bytes;
         }
     }
+    use_rows(f, call);
 }
 
 static void scan_call(const frame *f, const ech_block_call *c, const ech_call *call)
 {
     const ech_block_value *values = f->block->value.at;
     const ech_param *params = f->exec->plan->model->param.at;
+    bool is_listed = ech_list_rows_of(f->exec->plan, f->exec->list, f->step, f->call) >= 0;
     for (const ech_operand *o = NULL;
          (o = ech_call_next(f->block, c, f->exec->list->purpose, o));) {
         if (o->mode == ECH_READ) continue;
@@ -259,8 +276,9 @@ static void scan_call(const frame *f, const ech_block_call *c, const ech_call *c
             ech_scan_tensor(f->exec, f->step, c->node < 0 ? "sum" : "gradient of",
                             values[o->like].name, &call->din[o->index]);
         if (o->port == ECH_PORT_DPARAM)
-            ech_scan_tensor(f->exec, f->step, "gradient of", params[o->value].name,
-                            &call->dparam[o->index]);
+            ech_scan_tensor(f->exec, f->step,
+                            is_listed ? "gradient of the batch's rows of" : "gradient of",
+                            params[o->value].name, &call->dparam[o->index]);
     }
 }
 

@@ -253,6 +253,10 @@ ech_tensor ech_exec_factors(const ech_exec *exec, const ech_step *step);
 /* The part of the summed gradient that this rank has: in a sharded bucket only its own part
  * (ech_plan_own), one-dimensional. For layer states, of the given turn. */
 ech_tensor ech_exec_own_gradient(const ech_exec *exec, int param, int turn);
+/* Arranges numbers that were read from a table with listed rows (ech_listed): moves the turn's
+ * rows, which lie in front, to their places in the table, and makes all other rows zero. Leaves
+ * numbers of other parameters as they are. */
+void ech_exec_spread_rows(ech_exec *exec, int param, int turn, double *numbers);
 /* The part of ech_exec_param_at that this rank updates: in a sharded bucket only its own part. */
 ech_tensor ech_exec_own_param(const ech_exec *exec, int param, int version);
 /* Optimizer state number `state`. */

@@ -393,8 +393,9 @@ static void square_sums(ech_exec *exec, const ech_step *step, const ech_tensor *
         exec->plan->kernels->square_sums(exec->context, gradient, sums);
         return;
     }
-    ech_tensor rows = ech_exec_rows_listed(exec, bucket, step->turn);
-    exec->plan->kernels->square_sums_rows(exec->context, gradient, &rows, sums);
+    ech_tensor rows = ech_exec_rows_listed(exec, bucket, step->turn), listed = *gradient;
+    ech_exec_see_listed(bucket, &listed);
+    exec->plan->kernels->square_sums_rows(exec->context, &listed, &rows, sums);
 }
 
 ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)

@@ -4,6 +4,7 @@
  * and reads the others' after they have reported completion.
  */
 #include <math.h>
+#include <string.h>
 
 #include "base/sort.h"
 #include "exec/state.h"
@@ -67,22 +68,76 @@ ech_tensor ech_exec_rows_listed(ech_exec *exec, const ech_bucket *bucket, int tu
                          bucket->rows.most);
 }
 
+int32_t *ech_exec_places_listed(ech_exec *exec, const ech_bucket *bucket, int turn)
+{
+    return (int32_t *)ech_exec_rows_listed(exec, bucket, turn).data + bucket->rows.most;
+}
+
+void ech_exec_see_listed(const ech_bucket *bucket, ech_tensor *table)
+{
+    table->shape[0] = bucket->rows.most;
+}
+
+/* From the last row on, since no row moves to the front. */
+void ech_exec_spread_rows(ech_exec *exec, int param, int turn, double *numbers)
+{
+    const ech_bucket *bucket = &exec->plan->bucket.at[exec->plan->param[param].bucket];
+    if (!ech_bucket_is_listed(bucket)) return;
+    int64_t R = exec->param_view[param].shape[0], k = bucket->rows.most;
+    ECH_FREED int32_t *row = ech_calloc((size_t)k, sizeof *row);
+    ech_exec_copy(exec, row, ech_exec_look(exec, ech_bucket_rows(bucket, turn)),
+                  (size_t)k * sizeof *row);
+    int64_t C = ech_tensor_count(&exec->param_view[param]) / R;
+    size_t bytes = (size_t)C * sizeof *numbers;
+    while (k > 0 && row[k - 1] < 0) k--;
+    for (int64_t r = R - 1; r >= 0; r--) {
+        bool is_listed = k > 0 && row[k - 1] == r;
+        if (is_listed) k--;
+        if (!is_listed)
+            memset(numbers + r * C, 0, bytes);
+        else
+            memmove(numbers + r * C, numbers + k * C, bytes);
+    }
+}
+
+/* Sequence chunks of a micro-batch lie one after the other. */
+static void order_places(const ech_exec *exec, const ech_bucket *bucket, const int32_t *from,
+                         int32_t *to)
+{
+    ech_extent extent = exec->list->extent;
+    int64_t T = extent.tokens, chunks = extent.sequence / T;
+    int64_t samples = bucket->rows.ids / extent.sequence;
+    for (int64_t s = 0; s < samples; s++)
+        for (int64_t c = 0; c < chunks; c++) {
+            int64_t micro = s / extent.batch, row = s % extent.batch;
+            int64_t at = (micro * chunks + c) * extent.batch + row;
+            memcpy(to + at * T, from + (s * chunks + c) * T, (size_t)T * sizeof *to);
+        }
+}
+
+/* In staging, after the room for sorting. */
+static int32_t *staged_rows(const ech_exec *exec, const ech_step *step)
+{
+    uint64_t *room = ech_exec_address(exec, step, step->scratch);
+    return (int32_t *)(room + 2 * exec->plan->bucket.at[step->index].rows.ids);
+}
+
 /* Rows of a table that the turn's batch names, in staging: ascending, and -1 after the last
- * (kernel.def). */
+ * (kernel.def). Then the ids' places. */
 static ech_status list_rows(ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     int64_t all = exec->param_view[exec->plan->bucket_param.at[bucket->first_param]].shape[0];
-    int32_t *rows = ech_exec_address(exec, step, step->scratch);
+    size_t ids = (size_t)bucket->rows.ids;
+    uint64_t *room = ech_exec_address(exec, step, step->scratch);
+    int32_t *rows = staged_rows(exec, step), *places = rows + bucket->rows.most;
     const ech_batch *batch;
-    size_t n = 0;
     ECH_TRY(ech_exec_find_batch(exec, step, &batch));
-    for (int64_t i = 0; i < bucket->rows.ids; i++) {
-        rows[n] = batch->tokens[i];
-        n += rows[n] >= 0 && rows[n] < all;
-    }
-    n = ech_sort_distinct(n, rows, rows + bucket->rows.ids, all);
+    size_t n = ech_sort_distinct(ids, batch->tokens, all, rows, places, room);
     while (n < (size_t)bucket->rows.most) rows[n++] = -1;
+    if (exec->list->numbering.sequence_chunks == 1) return ECH_OK;
+    memcpy(room, places, ids * sizeof *places);
+    order_places(exec, bucket, (const int32_t *)room, places);
     return ECH_OK;
 }
 
@@ -91,8 +146,8 @@ ech_status ech_handle_LIST_ROWS(ech_exec *exec, const ech_step *step)
     ech_tensor rows = ech_exec_rows_listed(exec, &exec->plan->bucket.at[step->index], step->turn);
     ech_exec_touch(exec, step->scratch);
     ech_exec_put(exec, step, list_rows);
-    exec->device->copy(ech_exec_queue(exec, step), rows.data,
-                       ech_exec_address(exec, step, step->scratch), ech_tensor_bytes(&rows));
+    exec->device->copy(ech_exec_queue(exec, step), rows.data, staged_rows(exec, step),
+                       (size_t)ech_bucket_rows_bytes(&exec->plan->bucket.at[step->index]));
     return ECH_OK;
 }
 
@@ -117,10 +172,12 @@ ech_status ech_handle_ADD(ech_exec *exec, const ech_step *step)
         ech_update own = update;
         own.learning_rate = exec->plan->model->param.at[params[i]].rate;
         ech_exec_set_weights(exec, params[i], common, &shared);
-        if (ech_bucket_is_listed(bucket))
-            exec->plan->kernels->sgd_shared_rows(exec->context, &shared, &gradient, &rows, &own);
-        else
+        if (!ech_bucket_is_listed(bucket)) {
             exec->plan->kernels->sgd_shared(exec->context, &shared, &gradient, &own);
+            continue;
+        }
+        ech_exec_see_listed(bucket, &gradient);
+        exec->plan->kernels->sgd_shared_rows(exec->context, &shared, &gradient, &rows, &own);
     }
     return ECH_OK;
 }
@@ -134,6 +191,7 @@ static ech_status pull_rows(ech_exec *exec, const ech_step *step)
     ech_tensor rows = ech_exec_rows_listed(exec, bucket, step->version);
     ech_exec_set_weights(exec, table, common_of(exec, step, own_cluster(exec)), &shared);
     ech_exec_set_weights(exec, table, ech_exec_used(exec, step, ECH_USE_WEIGHTS, 0), &own);
+    ech_exec_see_listed(bucket, &own);
     exec->plan->kernels->copy_shared_rows(exec->context, &shared, &rows, &own);
     return ECH_OK;
 }

@@ -384,6 +384,10 @@ ech_tensor ech_exec_state_view(const ech_exec *exec, const ech_state *state, ech
                                void *data);
 /* The row list of a turn (ech_bucket_rows). */
 ech_tensor ech_exec_rows_listed(ech_exec *exec, const ech_bucket *bucket, int turn);
+/* The places in it of the batch's ids (ech_listed.value). */
+int32_t *ech_exec_places_listed(ech_exec *exec, const ech_bucket *bucket, int turn);
+/* The view of a table's weights or gradients, as one of the listed rows, which lie in front. */
+void ech_exec_see_listed(const ech_bucket *bucket, ech_tensor *table);
 /* The parameters of the step's bucket. */
 const int *ech_exec_bucket_params(const ech_exec *exec, const ech_step *step, int *n);
 /* *out: the tensor of the block's value `local` in the list; `data`: the memory of its base. */

@@ -25,12 +25,16 @@ typedef struct ech_keeping {
     ech_whose whose;
 } ech_keeping;
 
-/* The rows of a table that a turn reads and changes. */
+/* The rows of a table that a turn reads and changes. In a turn's gradients, and from the first PULL
+ * on in this rank's weights, row k of the table is the list's row k: these rows lie together. The
+ * table's other rows are in shared memory alone until the span ends. */
 typedef struct ech_listed {
     int64_t ids;  /* ids in a turn's batch; each names a row */
     int64_t most; /* capacity of a list; 0: steps work on all rows */
     /* persistent value: the list of even turns, followed by the list of odd turns (a batch is
-     * loaded one turn ahead); -1: none */
+     * loaded one turn ahead); -1: none. Each has `most` rows, and then for each id, in the order of
+     * micro-batches and sequence chunks, its row's index in the list; -1: the table has no such
+     * row */
     int value;
 } ech_listed;
 
@@ -119,6 +123,12 @@ static inline int ech_bucket_slot(const ech_bucket *bucket, int64_t version)
 {
     int slot = (int)(version % bucket->versions);
     return slot < 0 ? slot + bucket->versions : slot;
+}
+
+/* Bytes of a row list. */
+static inline int64_t ech_bucket_rows_bytes(const ech_bucket *bucket)
+{
+    return (bucket->rows.most + bucket->rows.ids) * (int64_t)sizeof(int32_t);
 }
 
 /* The value with a turn's row list. */

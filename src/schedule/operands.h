@@ -65,6 +65,9 @@ static inline int ech_plan_slot(const ech_plan *plan, int version)
 /* The value that a bucket's step (UPDATE, SCATTER_GRADS ...) uses as `use`; `number` is an index
  * among several, such as optimizer states. */
 int ech_step_uses(const ech_list *list, const ech_step *step, ech_used_as use, int number);
+/* The bucket of the table whose rows the call looks up by the turn's row list: its ids are places
+ * in the list, and its weights or gradients are the listed rows (ech_listed). -1: there is none. */
+int ech_list_rows_of(const ech_plan *plan, const ech_list *list, const ech_step *step, int call);
 /* True if a value of the kind may be used as `use`. */
 bool ech_use_fits(ech_used_as use, ech_memory_kind kind);
 /* The value with gradients of the bucket that the step declares first. If it declares none, which

@@ -74,7 +74,7 @@ static void plan_bucket(ech_plan *plan, int index, bool forward_only)
     for (int v = 0; v < bucket->versions; v++)
         ech_plan_add_persistent(plan, kinds[bucket->of_weights.where], index, bytes);
     bucket->rows.value = -1;
-    int64_t list = bucket->rows.most * (int64_t)sizeof(int32_t);
+    int64_t list = ech_bucket_rows_bytes(bucket);
     for (int turn = 0; turn < 2 && ech_bucket_is_listed(bucket) && !forward_only; turn++) {
         int value = ech_plan_add_persistent(plan, ECH_MEMORY_BATCH, index, list);
         if (turn == 0) bucket->rows.value = value;

@@ -212,6 +212,13 @@ static ech_access *access_of(ech_list *list, const ech_step *step, int value)
     return access;
 }
 
+static bool has_access(const ech_list *list, const ech_step *step, int value)
+{
+    for (int a = 0; a < step->accesses; a++)
+        if (list->access.at[step->first_access + a].value == value) return true;
+    return false;
+}
+
 /* Of the table's steps: a turn's list comes before it is used, and not before the last one in its
  * place was; the accesses are those of the turn. */
 TEST(faults_of_lists_are_found)
@@ -247,6 +254,18 @@ TEST(faults_of_lists_are_found)
         grid_refuse(plan, "does not access the turn's list of bucket 0");
         access->value = table->rows.value + 1;
     }
+    int looks = 0; /* F and W of turn 1 */
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        bool is_block = step->block == 0 && step->turn == 1;
+        if (!is_block || !has_access(list, step, table->rows.value + 1)) continue;
+        access = access_of(list, step, table->rows.value + 1);
+        access->value = table->rows.value;
+        grid_refuse(plan, "does not access the turn's list of bucket 0");
+        access->value = table->rows.value + 1;
+        looks++;
+    }
+    assert_int_equal(looks, 2);
     static const ech_step_kind zeroing[] = {ECH_STEP_OFFER, ECH_STEP_ADD};
     for (int k = 0; k < 2; k++) {
         int s = 0;

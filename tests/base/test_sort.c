@@ -49,25 +49,27 @@ TEST(sorts_distinct_numbers)
 {
     static const int64_t limits[] = {1, 17, 2048, 2049, 1000000, (int64_t)1 << 31};
     for (size_t l = 0; l < sizeof limits / sizeof *limits; l++) {
-        int32_t x[N], room[N], all[N];
+        int32_t x[N + 2], all[N + 2], place[N + 2];
+        uint64_t room[2 * (N + 2)];
         ech_random_key key = {.stream = (uint32_t)l};
         for (int i = 0; i < N; i++) /* several are there more than once */
-            x[i] = (int32_t)(ech_random_word(key, (uint64_t)(i / 4 * 4)) % (uint64_t)limits[l]);
-        x[N / 2] = (int32_t)(limits[l] - 1);
-        for (int i = 0; i < N; i++) all[i] = x[i];
-        size_t n = ech_sort_distinct(N, x, room, limits[l]);
+            all[i] = (int32_t)(ech_random_word(key, (uint64_t)(i / 4 * 4)) % (uint64_t)limits[l]);
+        all[N / 2] = (int32_t)(limits[l] - 1);
+        all[N] = -1;
+        all[N + 1] = limits[l] > INT32_MAX ? INT32_MIN : (int32_t)limits[l];
+        size_t n = ech_sort_distinct(N + 2, all, limits[l], x, place, room);
         for (size_t i = 1; i < n; i++) assert_true(x[i - 1] < x[i]);
         assert_int_equal(x[n - 1], limits[l] - 1);
         for (int i = 0; i < N; i++) {
-            size_t at = 0;
-            while (at < n && x[at] != all[i]) at++;
-            assert_true(at < n);
+            assert_in_range(place[i], 0, n - 1);
+            assert_int_equal(x[place[i]], all[i]);
         }
         for (size_t k = 0, found = 0; k < n; k++, found = 0) {
             for (int i = 0; i < N; i++) found += all[i] == x[k];
             assert_true(found > 0);
         }
-        assert_int_equal(ech_sort_distinct(n, x, room, limits[l]), n);
+        assert_int_equal(place[N], -1);
+        assert_int_equal(place[N + 1], -1);
     }
-    assert_int_equal(ech_sort_distinct(0, NULL, NULL, 5), 0);
+    assert_int_equal(ech_sort_distinct(0, NULL, 5, NULL, NULL, NULL), 0);
 }

@@ -62,23 +62,27 @@ static const ech_kernels *table_of(int k)
 }
 
 /* Two tables, of which one is worked on row by row: numbers, gradients that are zero outside of the
- * list, and what is read. */
+ * list, the same of the listed rows alone, and what is read of these. */
 typedef struct pair_of_tables {
-    ech_tensor shared, gradient, read, sums;
+    ech_tensor shared, gradient, listed, read, sums;
 } pair_of_tables;
 
 static pair_of_tables make_tables(ech_dtype real, const ech_tensor *rows, int64_t R, int64_t C)
 {
     ech_dtype wide = ech_dtype_wide(real);
     int64_t blocks = (R * C + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK, bytes = R * C * 8;
+    int64_t N = rows->shape[0];
     pair_of_tables t = {ech_tensor_2d(ech_calloc(1, (size_t)bytes), wide, R, C),
                         ech_tensor_2d(ech_calloc(1, (size_t)bytes), real, R, C),
-                        ech_tensor_2d(ech_calloc(1, (size_t)bytes), wide, R, C),
+                        ech_tensor_2d(ech_calloc((size_t)(N * C), 8), real, N, C),
+                        ech_tensor_2d(ech_calloc((size_t)(N * C), 8), wide, N, C),
                         ech_tensor_1d(ech_calloc((size_t)blocks, 8), ECH_F64, blocks)};
     for (int64_t i = 0; i < R * C; i++) trial_set(&t.shared, i, sin((double)i));
-    for (int64_t k = 0; k < rows->shape[0]; k++)
-        for (int64_t c = 0, row = ((const int32_t *)rows->data)[k]; row >= 0 && c < C; c++)
+    for (int64_t k = 0; k < N; k++)
+        for (int64_t c = 0, row = ((const int32_t *)rows->data)[k]; row >= 0 && c < C; c++) {
             trial_set(&t.gradient, row * C + c, cos((double)(row * C + c) * 7));
+            trial_set(&t.listed, k * C + c, cos((double)(row * C + c) * 7));
+        }
     return t;
 }
 
@@ -86,6 +90,7 @@ static void free_tables(pair_of_tables *t)
 {
     free(t->shared.data);
     free(t->gradient.data);
+    free(t->listed.data);
     free(t->read.data);
     free(t->sums.data);
 }
@@ -112,17 +117,17 @@ static void check_listed_rows(const ech_kernels *kernels, int64_t R, int64_t C, 
     pair_of_tables all = make_tables(kernels->dtype, &rows, R, C);
     pair_of_tables some = make_tables(kernels->dtype, &rows, R, C);
     kernels->square_sums(context, &all.gradient, &all.sums);
-    kernels->square_sums_rows(context, &some.gradient, &rows, &some.sums);
+    kernels->square_sums_rows(context, &some.listed, &rows, &some.sums);
     expect_same(&all.sums, &some.sums);
     kernels->sgd_shared(context, &all.shared, &all.gradient, &update);
-    kernels->sgd_shared_rows(context, &some.shared, &some.gradient, &rows, &update);
+    kernels->sgd_shared_rows(context, &some.shared, &some.listed, &rows, &update);
     expect_same(&all.shared, &some.shared);
-    memset(all.gradient.data, 0, ech_tensor_bytes(&all.gradient));
-    expect_same(&all.gradient, &some.gradient);
+    memset(all.listed.data, 0, ech_tensor_bytes(&all.listed));
+    expect_same(&all.listed, &some.listed);
     kernels->copy_shared_rows(context, &some.shared, &rows, &some.read);
     for (int64_t k = 0; k < n; k++)
-        for (int64_t i = list[k] * C; i < (list[k] + 1) * C; i++)
-            trial_set(&all.read, i, trial_get(&all.shared, i));
+        for (int64_t c = 0; c < C; c++)
+            trial_set(&all.read, k * C + c, trial_get(&all.shared, list[k] * C + c));
     expect_same(&all.read, &some.read);
     free_tables(&all);
     free_tables(&some);

@@ -196,6 +196,7 @@ static void take_gradients(const ech_verifier *v, ech_exec *exec, const ech_buck
             bucket->compressed ? ech_exec_gradient(exec, p) : ech_exec_own_gradient(exec, p, turn);
         double *to = v->mine + turn * v->own[ech_verifier_params(v)] + v->own[p];
         if (ech_tensor_count(&gradient)) ech_exec_read(exec, &gradient, to);
+        ech_exec_spread_rows(exec, p, turn, to);
     }
 }
 
@@ -214,8 +215,9 @@ void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *
     for (int i = 0; i < params && step->turn > 0; i++) {
         if (plan->param[i].bucket < 0) continue;
         ech_tensor weight = ech_exec_own_param(exec, i, step->turn); /* others' may be under way */
-        if (ech_tensor_count(&weight))
-            ech_exec_read(exec, &weight, ech_verifier_own_weights(v, step->turn) + v->own[i]);
+        double *to = ech_verifier_own_weights(v, step->turn) + v->own[i];
+        if (ech_tensor_count(&weight)) ech_exec_read(exec, &weight, to);
+        ech_exec_spread_rows(exec, i, step->turn, to);
         for (int k = 0; k < v->layout.session.plan->param[i].states; k++) {
             ech_tensor state = ech_exec_state(exec, i, k);
             ech_exec_read(exec, &state, ech_verifier_own_state(v, step->turn, i, k));

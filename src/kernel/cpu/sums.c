@@ -57,19 +57,20 @@ static int64_t sum_rows(const ech_tensor *x, const int32_t *row, int64_t listed,
                         int64_t k, double *sum)
 {
     ECH_ALIGNED float part[ECH_NORM_BLOCK];
-    int64_t C = x->shape[1], first = j * ECH_NORM_BLOCK;
-    int64_t end = first + ech_part(ech_tensor_count(x), first, ECH_NORM_BLOCK);
+    int64_t C = x->shape[1], first = j * ECH_NORM_BLOCK, end = first + ECH_NORM_BLOCK;
     double lane[LANES] = {0};
     for (; k < listed && row[k] * C < end; k++) {
-        if (k + ECH_LISTED_AHEAD < listed)
-            __builtin_prefetch(ech_either_at(x, row[k + ECH_LISTED_AHEAD] * C));
         int64_t from = row[k] * C < first ? first : row[k] * C;
         int64_t to = (row[k] + 1) * C < end ? (row[k] + 1) * C : end;
+        int64_t before = (row[k] - k) * C; /* from the row in x to its place in the table */
         if (C < LANES)
-            for (int64_t i = from; i < to; i++)
-                lane[(i - first) % LANES] += (double)ech_number(x, i) * ech_number(x, i);
+            for (int64_t i = from; i < to; i++) {
+                double number = (double)ech_number(x, i - before);
+                lane[(i - first) % LANES] += number * number;
+            }
         else
-            add_squares(lane, from - first, to - from, ech_part_of(x, from, to - from, part));
+            add_squares(lane, from - first, to - from,
+                        ech_part_of(x, from - before, to - from, part));
         if ((row[k] + 1) * C > end) break; /* the next block has the rest */
     }
     *sum = sum_of(lane);
@@ -91,11 +92,9 @@ static void sum_blocks(const ech_tensor *x, const int32_t *row, int64_t listed, 
 void ECH_CPU(square_sums_rows)(ech_kernel_context *context, const ech_tensor *x,
                                const ech_tensor *rows, const ech_tensor *sums)
 {
-    int64_t n = ech_tensor_count(x), blocks = (n + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
     ECH_SHAPES(square_sums_rows, ECH_REAL, x, rows, sums);
-    ECH_ASSERT(sums->shape[0] == blocks);
     const int32_t *row = rows->data;
-    int64_t C = x->shape[1], listed = ech_listed(row, rows->shape[0]);
+    int64_t C = x->shape[1], listed = ech_listed(row, rows->shape[0]), blocks = sums->shape[0];
     int64_t shares = listed * C > ECH_CHUNK ? context->threads : 1;
 #pragma omp parallel for num_threads(context->threads) if (shares > 1)
     for (int64_t s = 0; s < shares; s++)

@@ -171,14 +171,11 @@ void ECH_CPU(sgd_shared_rows)(ech_kernel_context *context, const ech_tensor *sha
     int64_t C = shared->shape[1], n = ech_listed(row, rows->shape[0]);
 #pragma omp parallel for num_threads(context->threads) if (n * C > ECH_CHUNK)
     for (int64_t r = 0; r < n; r++) {
-        if (r + ECH_LISTED_AHEAD < n) {
-            __builtin_prefetch(&x[row[r + ECH_LISTED_AHEAD] * C], 1);
-            __builtin_prefetch(ech_either_at(grad, row[r + ECH_LISTED_AHEAD] * C), 1);
-        }
-        for (int64_t i = row[r] * C; i < (row[r] + 1) * C; i++) {
-            const float g = ech_number(grad, i) * grad_scale;
-            ech_set_number(grad, i, 0);
-            if (adds && g != 0) step_shared(&x[i], rate, g);
+        if (r + ECH_LISTED_AHEAD < n) __builtin_prefetch(&x[row[r + ECH_LISTED_AHEAD] * C], 1);
+        for (int64_t c = 0; c < C; c++) {
+            const float g = ech_number(grad, r * C + c) * grad_scale;
+            ech_set_number(grad, r * C + c, 0);
+            if (adds && g != 0) step_shared(&x[row[r] * C + c], rate, g);
         }
     }
 }
@@ -193,10 +190,7 @@ void ECH_CPU(copy_shared_rows)(ech_kernel_context *context, const ech_tensor *sh
     int64_t C = shared->shape[1], n = ech_listed(row, rows->shape[0]);
 #pragma omp parallel for num_threads(context->threads) if (n * C > ECH_CHUNK)
     for (int64_t r = 0; r < n; r++) {
-        if (r + ECH_LISTED_AHEAD < n) {
-            __builtin_prefetch(&x[row[r + ECH_LISTED_AHEAD] * C]);
-            __builtin_prefetch(&to[row[r + ECH_LISTED_AHEAD] * C], 1);
-        }
-        for (int64_t i = row[r] * C; i < (row[r] + 1) * C; i++) to[i] = load_shared(&x[i]);
+        if (r + ECH_LISTED_AHEAD < n) __builtin_prefetch(&x[row[r + ECH_LISTED_AHEAD] * C]);
+        for (int64_t c = 0; c < C; c++) to[r * C + c] = load_shared(&x[row[r] * C + c]);
     }
 }

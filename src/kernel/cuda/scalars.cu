@@ -164,19 +164,19 @@ static __global__ void sum_squares(ech_numbers x, int64_t n, double *sums)
     sum_lanes(value, count, sums + blockIdx.x);
 }
 
-/* The same if unlisted rows are zero. */
+/* The same of a table whose listed rows are x, and whose others are zero. */
 static __global__ void sum_squares_of_rows(ech_numbers x, const int32_t *rows, int64_t places,
-                                           int64_t C, int64_t n, double *sums)
+                                           int64_t C, double *sums)
 {
     ECH_SHARED(wide, value, ECH_NORM_BLOCK);
-    int64_t first = (int64_t)blockIdx.x * ECH_NORM_BLOCK, left = n - first;
-    int count = left < ECH_NORM_BLOCK ? (int)left : ECH_NORM_BLOCK;
+    const int count = ECH_NORM_BLOCK;
+    int64_t first = (int64_t)blockIdx.x * ECH_NORM_BLOCK;
     for (int i = (int)threadIdx.x; i < count; i += ECH_BLOCK) value[i] = 0;
     __syncthreads();
     int64_t k = ech_listed_from(rows, places, first / C) + threadIdx.x;
     for (; k < places && rows[k] >= 0 && rows[k] * C < first + count; k += ECH_BLOCK)
         for (int64_t c = 0, at = rows[k] * C - first; c < C && at < count; c++, at++)
-            if (at >= 0) value[at] = x.get(first + at);
+            if (at >= 0) value[at] = x.get(k * C + c);
     sum_lanes(value, count, sums + blockIdx.x);
 }
 
@@ -192,12 +192,10 @@ void ECH_CUDA(square_sums)(ech_kernel_context *context, const ech_tensor *x, con
 void ECH_CUDA(square_sums_rows)(ech_kernel_context *context, const ech_tensor *x,
                                 const ech_tensor *rows, const ech_tensor *sums)
 {
-    int64_t n = ech_tensor_count(x), blocks = ech_ceil(n, ECH_NORM_BLOCK);
     ech_cuda_check(ECH_OP_square_sums_rows, ECH_REAL, x, rows, sums);
-    ECH_ASSERT(sums->shape[0] == blocks);
-    ech_launch(context, sum_squares_of_rows, dim3((unsigned)blocks), ECH_BLOCK, 0, ech_numbers(x),
-               static_cast<const int32_t *>(rows->data), rows->shape[0], x->shape[1], n,
-               number(sums));
+    ech_launch(context, sum_squares_of_rows, dim3((unsigned)sums->shape[0]), ECH_BLOCK, 0,
+               ech_numbers(x), static_cast<const int32_t *>(rows->data), rows->shape[0],
+               x->shape[1], number(sums));
 }
 
 /* ---- NaN and infinity ---- */

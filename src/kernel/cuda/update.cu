@@ -140,10 +140,10 @@ void ECH_CUDA(sgd_shared_rows)(ech_kernel_context *context, const ech_tensor *sh
             for (int k = 0; k < n; k++) {
                 int64_t at = place_listed(listed, i + k, C);
                 if (at < 0) return;
-                wide g = from.get(at) * (wide)step.now.grad_scale;
+                wide g = from.get(i + k) * (wide)step.now.grad_scale;
                 bool adds = !step.is_withheld && g != 0;
                 if (adds) atomicAdd(to + at, -(wide)step.now.learning_rate * g);
-                from.put(at, 0);
+                from.put(i + k, 0);
             }
         });
 }
@@ -160,7 +160,7 @@ void ECH_CUDA(copy_shared_rows)(ech_kernel_context *context, const ech_tensor *s
         for (int k = 0; k < n; k++) {
             int64_t at = place_listed(listed, i + k, C);
             if (at < 0) return;
-            to.put(at, from[at]);
+            to.put(i + k, from[at]);
         }
     });
 }

@@ -98,10 +98,11 @@ void ECH_REF(sgd_shared_rows)(ech_kernel_context *context, const ech_tensor *sha
     const int32_t *row = rows->data;
     int64_t C = shared->shape[1], n = ech_listed(row, rows->shape[0]);
     for (int64_t r = 0; r < n; r++)
-        for (int64_t i = row[r] * C; i < (row[r] + 1) * C; i++) {
-            double g = ech_value(grad, i) * update->grad_scale;
-            if (adds && g != 0) step_shared((wide *)shared->data + i, update->learning_rate, g);
-            ech_store(grad, i, 0);
+        for (int64_t c = 0; c < C; c++) {
+            wide *x = (wide *)shared->data + row[r] * C + c;
+            double g = ech_value(grad, r * C + c) * update->grad_scale;
+            if (adds && g != 0) step_shared(x, update->learning_rate, g);
+            ech_store(grad, r * C + c, 0);
         }
 }
 
@@ -112,6 +113,6 @@ void ECH_REF(copy_shared_rows)(ech_kernel_context *context, const ech_tensor *sh
     const int32_t *row = rows->data;
     int64_t C = shared->shape[1], n = ech_listed(row, rows->shape[0]);
     for (int64_t r = 0; r < n; r++)
-        for (int64_t i = row[r] * C; i < (row[r] + 1) * C; i++)
-            ((wide *)y->data)[i] = load_shared((const wide *)shared->data + i);
+        for (int64_t c = 0; c < C; c++)
+            ((wide *)y->data)[r * C + c] = load_shared((const wide *)shared->data + row[r] * C + c);
 }

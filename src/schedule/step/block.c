@@ -12,6 +12,7 @@ static void touch(ech_accessor *a)
     for (int c = 0; c < a->step->calls; c++) {
         a->tick = a->step->tick + c;
         size_t bytes = ech_access_call(a, a->step->first_call + c);
+        ech_access_rows_of(a, a->step->first_call + c);
         if (bytes > scratch) scratch = bytes;
     }
     ech_access_scratch(a, scratch);

@@ -47,12 +47,13 @@ static void touch_offer(ech_accessor *a)
     if (relayed >= 0 && a->plan->rank == 0) ech_access_value(a, a->plan->ring_token, true);
 }
 
-/* The host sorts ids in staging, which has twice the room. */
+/* The host sorts pairs of an id and its index in staging, where the list then follows them. */
 static void touch_list(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
     a->step->scratch = ech_access_new_plain(a, ECH_MEMORY_STAGING, a->step->index,
-                                            2 * bucket->rows.ids * (int64_t)sizeof(int32_t));
+                                            ech_bucket_rows_bytes(bucket) +
+                                                2 * bucket->rows.ids * (int64_t)sizeof(uint64_t));
     ech_access_value(a, a->step->scratch, true);
     ech_access_value(a, ech_bucket_rows(bucket, a->step->turn), true);
 }
@@ -61,6 +62,26 @@ void ech_access_rows(ech_accessor *a, int turn)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
     if (ech_bucket_is_listed(bucket)) ech_access_value(a, ech_bucket_rows(bucket, turn), false);
+}
+
+int ech_list_rows_of(const ech_plan *plan, const ech_list *list, const ech_step *step, int call)
+{
+    const ech_block *block = plan->model->block.at[step->block];
+    const ech_block_call *c = &block->program[step->phase].at[call];
+    if (!ech_list_kind_trains(list->kind) || c->node < 0) return -1;
+    const ech_node *node = &block->node.at[c->node];
+    bool looks_up = node->layer->by_ids && node->params > 0;
+    int bucket = looks_up ? plan->param[node->param[0]].bucket : -1;
+    if (bucket < 0 || !ech_bucket_is_listed(&plan->bucket.at[bucket])) return -1;
+    bool forward = step->phase == ECH_FORWARD || c->recompute;
+    return forward && step->version == 0 ? -1 : bucket; /* the span begins with all rows */
+}
+
+void ech_access_rows_of(ech_accessor *a, int call)
+{
+    int bucket = ech_list_rows_of(a->plan, a->list, a->step, call);
+    if (bucket < 0) return;
+    ech_access_value(a, ech_bucket_rows(&a->plan->bucket.at[bucket], a->step->turn), false);
 }
 
 /* Gradients of listed rows are zeroed again. */
@@ -151,7 +172,7 @@ static ech_work list_work(const ech_step_query *q)
 {
     enum { TIMES = 3 };
     return (ech_work){.bytes = 2.0 * TIMES * (double)bucket_of(q->plan, q->step)->rows.ids *
-                               (double)sizeof(int32_t)};
+                               (double)sizeof(uint64_t)};
 }
 
 /* Reads gradients (of listed rows also writes them), and reads and writes weights; or only reads

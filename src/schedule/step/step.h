@@ -83,6 +83,8 @@ double ech_step_pass_seconds(const ech_step_query *query);
 int ech_access_new_statistics(ech_accessor *a, ech_memory_kind kind);
 /* Records a read of a turn's row list, if the step's bucket has one (ech_bucket.rows). */
 void ech_access_rows(ech_accessor *a, int turn);
+/* The same for a call of a block's step that looks up rows by it. */
+void ech_access_rows_of(ech_accessor *a, int call);
 /* The most numbers in these rows. */
 double ech_bucket_listed_numbers(const ech_plan *plan, const ech_bucket *bucket);
 /* Scratch bytes of the optimizer's kernels, the most for any parameter of the bucket. */
