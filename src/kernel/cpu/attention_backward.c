@@ -90,25 +90,17 @@ ECH_INLINE void clear(float *x, int64_t n)
     for (int64_t i = 0; i < n; i++) x[i] = 0;
 }
 
-/* dout · out of a row, summed in order. */
-ECH_INLINE float dot(const ech_real *dout, const ech_real *out, int64_t D)
+/* dout · out of D numbers; `wide`: out is fp32. */
+ECH_INLINE float dot(const ech_real *dout, bool wide, const void *out, int64_t D)
 {
-    float sum = 0;
-    for (int64_t d = 0; d < D; d++) sum += ech_value(dout[d]) * ech_value(out[d]);
-    return sum;
-}
-
-/* The same for fp32 out. gcc does not vectorize conversions from fp16 to fp32. */
-ECH_OUTLINE float dot_wide(const ech_real *dout, const float *out, int64_t D)
-{
-    float sum = 0;
-#ifdef ECH_REAL_F16
-    for (int64_t d = 0; d < D; d++) sum += ech_value(dout[d]) * out[d];
-#else
-#pragma omp simd reduction(+ : sum)
-    for (int64_t d = 0; d < D; d++) sum += ech_value(dout[d]) * out[d];
-#endif
-    return sum;
+    ech_wide sum = {0};
+    int64_t d = 0;
+    for (; d + ECH_WIDE <= D; d += ECH_WIDE)
+        sum += ech_wide_value(dout + d) * ech_either_load(wide, out, d);
+    if (d < D)
+        sum +=
+            ech_either_load_some(false, dout, d, D - d) * ech_either_load_some(wide, out, d, D - d);
+    return ech_wide_sum(sum);
 }
 
 /* Packs a head's queries and output gradients; delta = dout · out. */
@@ -136,7 +128,7 @@ ECH_OUTLINE void begin_head(const ech_attention *at, const gradients *from, cons
             const ech_real *dout = ech_tile_row(from->dout, b, t, h);
             const void *out = ech_either_at(from->out, ech_tile_place(from->out, b, t, h));
             ech_tile_prefetch(from->out, b, h, queries.first, i, queries.count);
-            w->delta[row + i] = wide ? dot_wide(dout, out, at->E) : dot(dout, out, at->E);
+            w->delta[row + i] = dot(dout, wide, out, at->E);
             w->lse[row + i] = lse[t] * (float)ECH_LOG2_E;
         }
     }
@@ -391,7 +383,7 @@ void ECH_CPU(sinks_backward)(ech_kernel_context *context, const ech_tensor *dout
             const void *x = ech_either_at(out, ech_tile_place(out, row / T, row % T, h));
             const ech_real *dx = ech_tile_row(dout, row / T, row % T, h);
             float p = expf(sink - ((const float *)lse->data)[(row / T * H + h) * T + row % T]);
-            sum -= (double)(p * (wide ? dot_wide(dx, x, D) : dot(dx, x, D)));
+            sum -= (double)(p * dot(dx, wide, x, D));
         }
         if (accumulate) sum += (double)ech_either_value(sums_wide, dsinks->data, h);
         ech_either_stored(sums_wide, dsinks->data, h, (float)sum);
