@@ -469,7 +469,7 @@ expect 0 "step +6/6 " "$echelon" train run.yaml log.directory=runs/experts \
     model.architecture=mixtral \
     model.num_local_experts=4 model.moe_capacity_factor=0.5 model.moe_group_samples=2
 experts=runs/experts/checkpoints/step-00000006/model
-expect 0 "$loss" "$echelon" eval runs/experts --data d/text-valid
+expect 0 "$loss" "$echelon" eval runs/experts --data d/text-valid --batch 4
 cp out dropped
 expect 0 "$loss" "$echelon" eval "$experts" --data d/text-valid --batch 4
 cmp -s out dropped || complain "eval of the folder is another"

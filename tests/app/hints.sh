@@ -139,7 +139,7 @@ done
 # ---- help about keys and names, the version ----
 
 expect 0 "parallel.zero" "$echelon" help keys parallel
-! grep -q "optimizer\.beta1" out || complain "keys of another section"
+! grep -q "^ *optimizer\.beta1$" out || complain "keys of another section"
 expect 0 "model.rope_theta" "$echelon" help keys rotary
 expect 0 "optimizer.learning_rate" "$echelon" help key lr
 expect 0 "With optimizer.name = muon the default is 0.95" "$echelon" help key momentum
