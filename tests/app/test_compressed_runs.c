@@ -74,8 +74,8 @@ static double continued_apart(const char *before, const char *whole, int ranks, 
 #define PLAIN   SAVES EXACT
 #define FACTORS " parallel.compression=powersgd parallel.compression_rank="
 
-/* A run whose first steps are not compressed: then the result is any layout's, and that of no
- * compression if the rank is the matrices'. */
+/* A run whose first steps are not compressed has the same result in any layout. If the rank is the
+ * matrices', it is the result without compression. */
 TEST(compression_begins_later)
 {
     assert_true(continued_apart(PLAIN, "", 2, FACTORS "99", 2) < 1e-9);

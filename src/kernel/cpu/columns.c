@@ -1,16 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums over rows: the bias gradient, and the gradients of embedding and position tables. Each
+ * Sums over rows: the bias gradients, and the gradients of embedding and position tables. Each
  * thread owns columns and adds all rows in order, so the result is the same for any number of
  * threads.
  */
 #include <string.h>
 
+#include "kernel/cpu/blocks.h"
 #include "kernel/cpu/part.h"
 #include "kernel/shape.h"
 
 /* The sums of a block stay in registers with AVX-512, else in the L1 cache. */
 enum { COLUMNS = 128 };
+
+/* Adds n elements of dy from element `from` on to the sums. */
+ECH_INLINE void add_row(double *sum, const ech_tensor *dy, int64_t from, int64_t n)
+{
+    int64_t j = 0;
+    for (; j + ECH_WIDE <= n; j += ECH_WIDE)
+        ech_wide_add_to(sum + j, ech_either_load(ech_is_wide(dy), dy->data, from + j));
+    for (; j < n; j++) sum[j] += (double)ech_number(dy, from + j);
+}
 
 /* n sums from sums' element `to` on, over R rows of dy; the first row begins at element `from`. */
 ECH_INLINE void sum_columns_of(int64_t R, int64_t stride, int64_t n, const ech_tensor *dy,
@@ -18,12 +28,7 @@ ECH_INLINE void sum_columns_of(int64_t R, int64_t stride, int64_t n, const ech_t
 {
     ECH_ALIGNED double sum[COLUMNS];
     for (int64_t j = 0; j < n; j++) sum[j] = accumulate ? ech_number(sums, to + j) : 0.0F;
-    for (int64_t r = 0; r < R; r++, from += stride) {
-        int64_t j = 0;
-        for (; j + ECH_WIDE <= n; j += ECH_WIDE)
-            ech_wide_add_to(sum + j, ech_either_load(ech_is_wide(dy), dy->data, from + j));
-        for (; j < n; j++) sum[j] += (double)ech_number(dy, from + j);
-    }
+    for (int64_t r = 0; r < R; r++, from += stride) add_row(sum, dy, from, n);
     for (int64_t j = 0; j < n; j++) ech_set_number(sums, to + j, (float)sum[j]);
 }
 
@@ -45,6 +50,35 @@ void ECH_CPU(bias_backward)(ech_kernel_context *context, const ech_tensor *dy, b
     for (int64_t first = 0; first < N; first += COLUMNS)
         sum_columns(R, dy->stride[0], ech_part(N, first, COLUMNS), dy, first, accumulate, dbias,
                     first);
+}
+
+/* n columns of dbias from `column` on, of expert i: sums over its rows in all splits, in order. */
+static void sum_expert(const ech_tensor *dy, const ech_tensor *counts, int64_t i, int64_t column,
+                       int64_t n, bool accumulate, const ech_tensor *dbias)
+{
+    int64_t R = dy->shape[0], N = dy->shape[1], P = counts->shape[0], X = counts->shape[1];
+    double sum[COLUMNS];
+    for (int64_t j = 0; j < n; j++)
+        sum[j] = accumulate ? ech_number(dbias, i * N + column + j) : 0.0F;
+    for (int64_t p = 0; p < P; p++) {
+        int64_t r = p * (R / P) + ech_rows_before(counts->data, X, p, i);
+        int64_t end = r + ((const int32_t *)counts->data)[p * X + i];
+        for (; r < end; r++) add_row(sum, dy, r * N + column, n);
+    }
+    for (int64_t j = 0; j < n; j++) ech_set_number(dbias, i * N + column + j, (float)sum[j]);
+}
+
+void ECH_CPU(grouped_bias_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                    const ech_tensor *counts, bool accumulate,
+                                    const ech_tensor *dbias)
+{
+    int64_t X = dbias->shape[0], N = dbias->shape[1];
+    ECH_SHAPES(grouped_bias_backward, ECH_REAL, dy, counts, dbias);
+    ech_grouped_check(counts, dy->shape[0]);
+#pragma omp parallel for collapse(2) num_threads(context->threads) if (X * N > COLUMNS)
+    for (int64_t i = 0; i < X; i++)
+        for (int64_t first = 0; first < N; first += COLUMNS)
+            sum_expert(dy, counts, i, first, ech_part(N, first, COLUMNS), accumulate, dbias);
 }
 
 /* One document per sample: rows at one position have a distance of T'; the first T' rows have one

@@ -4,6 +4,7 @@
  * first rows of each split.
  */
 #include "kernel/cpu/activation.h"
+#include "kernel/cpu/blocks.h"
 #include "kernel/cpu/dropout.h"
 #include "kernel/experts.h"
 #include "kernel/shape.h"
@@ -90,59 +91,17 @@ void ECH_CPU(grouped_dropout)(ech_kernel_context *context, const ech_tensor *x,
     }
 }
 
-/* ---- biases ---- */
-
-/* The row of a buffer of R rows with which expert i's rows of split p begin. */
-static int64_t first_row(const ech_tensor *counts, int64_t R, int64_t p, int64_t i)
-{
-    int64_t P = counts->shape[0], X = counts->shape[1];
-    ECH_ASSERT(R % P == 0 && ech_rows_before(counts->data, X, p, X) <= R / P);
-    return p * (R / P) + ech_rows_before(counts->data, X, p, i);
-}
-
 void ECH_CPU(grouped_bias)(ech_kernel_context *context, const ech_tensor *bias,
                            const ech_tensor *counts, const ech_tensor *c)
 {
-    int64_t N = bias->shape[1], X = counts->shape[1];
+    int64_t N = bias->shape[1], P = counts->shape[0], X = counts->shape[1];
     ECH_SHAPES(grouped_bias, ECH_REAL, bias, counts, c);
-    for (int64_t run = 0; run < counts->shape[0] * X; run++) {
-        int64_t i = run % X, first = first_row(counts, c->shape[0], run / X, i);
+    ech_grouped_check(counts, c->shape[0]);
+    for (int64_t run = 0; run < P * X; run++) {
+        int64_t p = run / X, i = run % X;
+        int64_t first = p * (c->shape[0] / P) + ech_rows_before(counts->data, X, p, i);
         int64_t end = first + ((const int32_t *)counts->data)[run];
 #pragma omp parallel for num_threads(context->threads) if ((end - first) * N > ECH_CHUNK)
         for (int64_t r = first; r < end; r++) ech_part_copy(bias, i * N, N, c, r * N);
     }
-}
-
-enum { COLUMNS = 128 };
-
-/* n sums from dbias' element `to` on, of expert i: over all its rows in order. */
-static void sum_bias(const ech_tensor *dy, const ech_tensor *counts, int64_t i, int64_t column,
-                     int64_t n, bool accumulate, const ech_tensor *dbias)
-{
-    int64_t N = dy->shape[1], X = counts->shape[1], to = i * N + column;
-    double sum[COLUMNS];
-    for (int64_t j = 0; j < n; j++) sum[j] = accumulate ? ech_number(dbias, to + j) : 0.0F;
-    for (int64_t p = 0; p < counts->shape[0]; p++) {
-        int64_t r = first_row(counts, dy->shape[0], p, i);
-        int64_t end = r + ((const int32_t *)counts->data)[p * X + i];
-        for (; r < end; r++) {
-            int64_t j = 0, from = r * N + column;
-            for (; j + ECH_WIDE <= n; j += ECH_WIDE)
-                ech_wide_add_to(sum + j, ech_either_load(ech_is_wide(dy), dy->data, from + j));
-            for (; j < n; j++) sum[j] += (double)ech_number(dy, from + j);
-        }
-    }
-    for (int64_t j = 0; j < n; j++) ech_set_number(dbias, to + j, (float)sum[j]);
-}
-
-void ECH_CPU(grouped_bias_backward)(ech_kernel_context *context, const ech_tensor *dy,
-                                    const ech_tensor *counts, bool accumulate,
-                                    const ech_tensor *dbias)
-{
-    int64_t X = dbias->shape[0], N = dbias->shape[1];
-    ECH_SHAPES(grouped_bias_backward, ECH_REAL, dy, counts, dbias);
-#pragma omp parallel for collapse(2) num_threads(context->threads) if (X * N > COLUMNS)
-    for (int64_t i = 0; i < X; i++)
-        for (int64_t first = 0; first < N; first += COLUMNS)
-            sum_bias(dy, counts, i, first, ech_part(N, first, COLUMNS), accumulate, dbias);
 }
